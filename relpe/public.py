@@ -69,8 +69,11 @@ from relpe.models.checkpoint import load_classifier as load_classifier
 from relpe.models.checkpoint import load_encoder_decoder as load_encoder_decoder
 from relpe.models.checkpoint import load_model as load_model
 from relpe.models.checkpoint import save_model as save_model
-from relpe.models.classifier import Classifier as Classifier
-from relpe.models.classifier import ClassifierConfig as ClassifierConfig
+from relpe.models.classifier.inputs import ConvolutionInputConfig as ConvolutionInputConfig
+from relpe.models.classifier.inputs import TokenInputConfig as TokenInputConfig
+from relpe.models.classifier.inputs import ValueInputConfig as ValueInputConfig
+from relpe.models.classifier.model import Classifier as Classifier
+from relpe.models.classifier.model import ClassifierConfig as ClassifierConfig
 from relpe.models.decoder import Decoder as Decoder
 from relpe.models.decoder import DecoderConfig as DecoderConfig
 from relpe.models.decoder import DecoderState as DecoderState
@@ -79,9 +82,6 @@ from relpe.models.encoder_decoder.model import EncoderDecoder as EncoderDecoder
 from relpe.models.encoder_decoder.model import EncoderDecoderConfig as EncoderDecoderConfig
 from relpe.models.encoder_decoder.model import EncoderDecoderState as EncoderDecoderState
 from relpe.models.events import EventsConfig as EventsConfig
-from relpe.models.inputs import ConvolutionInputConfig as ConvolutionInputConfig
-from relpe.models.inputs import TokenInputConfig as TokenInputConfig
-from relpe.models.inputs import ValueInputConfig as ValueInputConfig
 from relpe.models.layers import LayerConfig as LayerConfig
 from relpe.models.pointer.config import PointerConfig as PointerConfig
 from relpe.transforms import higher_derivatives as higher_derivatives

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from app.batch.excerpt import Excerpt, bars_before
-from app.compose.prompt import Prompt, read_prompt
+from app.compose.prompt.prompt import Prompt, read_prompt
 from app.errors import CommandError
 from app.text import plural
 from tokenization.grid import notated_lines

@@ -22,7 +22,7 @@ from app.batch.manifest import Row, sha256_of
 from app.batch.mirex import PROMPT_BARS, is_mirex, midi_of_prompt
 from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, MusicOptions
 from app.compose.piece import Opening
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from app.compose.replay import chosen_options, versions
 from app.compose.tracks import with_told_drums
 from app.errors import CommandError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from app.compose.models import Models, MusicModel
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
     from tokenization.score import Score
 
 ConditionKind = Literal["model", RealKind]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from app.compose.piece import Piece
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
     from tokenization.score import Track
 
 ClipKind = Literal["tail", "new", "whole"]

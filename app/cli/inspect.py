@@ -38,8 +38,8 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
 def inspect_command(options: argparse.Namespace) -> None:
     """Print the form, key and chords of a MIDI file."""
     from app.compose.plan.lead_sheet import LeadSheet
-    from app.compose.prompt_report import SAY_DRUMS
-    from app.compose.timing import Timing, find_beats
+    from app.compose.prompt.report import SAY_DRUMS
+    from app.compose.prompt.timing import Timing, find_beats
     from app.compose.tracks import with_told_drums
 
     name = options.file.name

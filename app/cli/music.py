@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from app.compose.continuation import Result, Steps
     from app.compose.models import Models, MusicModel
     from app.compose.plan.asked import Heard
-    from app.compose.prompt import Prompt
-    from app.compose.prompt_report import PromptFacts
+    from app.compose.prompt.prompt import Prompt
+    from app.compose.prompt.report import PromptFacts
     from app.compose.replay import Replay
     from tokenization.score import Score
 
@@ -157,7 +157,7 @@ def continue_command(options: argparse.Namespace) -> None:
     """Continue a MIDI file."""
     from app.compose.continuation import continue_prompt
     from app.compose.new_bars import NewBars, in_bars
-    from app.compose.prompt import read_prompt
+    from app.compose.prompt.prompt import read_prompt
 
     music = music_options(options)
     targets = _targets(options, music)
@@ -180,7 +180,7 @@ def fill_command(options: argparse.Namespace) -> None:
     """Write some bars and tracks of a MIDI file, or a new track."""
     from app.compose.continuation import continue_prompt
     from app.compose.fill.passage import Passage, find_tracks
-    from app.compose.prompt import passage_options, read_prompt
+    from app.compose.prompt.prompt import passage_options, read_prompt
 
     music = music_options(options)
     targets = _targets(options, music)
@@ -271,7 +271,7 @@ def _heard_before(prompt: Prompt | None) -> list[Heard]:
 def replay_command(options: argparse.Namespace) -> None:
     """Generate a piece again from its settings or from a manifest."""
     from app.compose.continuation import continue_prompt, generate_piece
-    from app.compose.prompt import read_prompt
+    from app.compose.prompt.prompt import read_prompt
 
     settings = _read_settings(options)
     music = settings.options

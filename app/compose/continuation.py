@@ -19,7 +19,7 @@ from app.compose.engine import Engine
 from app.compose.fill.passage import Passage
 from app.compose.options import MusicOptions, with_seed
 from app.compose.piece import Draft, Opening, Piece
-from app.compose.prompt import passage_options, read_prompt
+from app.compose.prompt.prompt import passage_options, read_prompt
 from app.compose.study import study_prompt
 from app.compose.tracks import with_told_drums
 from relpe.decoding.generate import Sample
@@ -32,7 +32,7 @@ from tokenization.score import Score, Tempo, TimeSignature
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
 
 SECONDS_BETWEEN_REPORTS = 0.1
 

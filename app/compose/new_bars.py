@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.options import MusicOptions, limits
-from app.compose.prompt import Prompt
-from app.compose.timing import notes_on_file
+from app.compose.prompt.prompt import Prompt
+from app.compose.prompt.timing import notes_on_file
 from tokenization.constraints.bar_limit import PlannedBar
 from tokenization.errors import MidiError
 from tokenization.grid import nearest_step, notated_lines

@@ -19,7 +19,7 @@ from app.compose.plan.asked import (
 )
 from app.compose.plan.lead_sheet import plan_of
 from app.compose.plan.steering import steer
-from app.compose.prompt import HEARD_TOKENS
+from app.compose.prompt.prompt import HEARD_TOKENS
 from app.compose.tracks import instrument_name, share_among_tracks
 from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from app.compose.models import MusicModel
     from app.compose.options import MusicOptions
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
     from relpe.decoding.generate import Sample
     from tokenization.plan import Key
     from tokenization.tokenizer import FixedBar

@@ -18,7 +18,7 @@ from tokenization.midi.drums import format_drums
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
     from tokenization.analysis.form import Phrase
 
 MOST_BYTES = 1_000_000

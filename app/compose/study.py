@@ -25,7 +25,7 @@ from tokenization.remi.vocabulary import BAR
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
 
 FEWEST_BARS = 4
 """A prompt of fewer bars is not studied."""

@@ -13,7 +13,7 @@ from tokenization.remi.vocabulary import BAR
 
 if TYPE_CHECKING:
     from app.compose.continuation import Result
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
 
 _ROWS_POWER = 0.3
 """The speed of all rows together is about proportional to this power of their number."""

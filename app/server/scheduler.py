@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.compose.continuation import Progress, Steps
     from app.compose.models import MusicModel
     from app.compose.piece import Opening
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
 
 MAX_STUDIES = 2
 """Jobs at once whose model studies the piece; each has a copy of the weights, 35 MB."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Sequence
 
     from app.compose.models import Models
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
     from app.server.uploads import Upload
     from tokenization.score import Score
 

@@ -11,7 +11,7 @@ from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.plan.sections import with_tail
-from app.compose.prompt import passage_options, read_prompt
+from app.compose.prompt.prompt import passage_options, read_prompt
 from app.compose.tracks import instrument_name, with_told_drums
 from app.player.frames import (
     Frame,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from app.compose.fill.passage import Passage
     from app.compose.models import Models, MusicModel
     from app.compose.options import BeatSource
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
     from tokenization.analysis.form import Phrase
     from tokenization.midi.drums import Place
     from tokenization.score import Score
@@ -50,7 +50,7 @@ READER = Sandbox(
     # compiled before an upload comes, which would exceed its time limit
     preload=[
         "app.compose.plan.lead_sheet",
-        "app.compose.prompt",
+        "app.compose.prompt.prompt",
         "tokenization.midi.event_bytes:warm_up",
     ]
 )

@@ -36,7 +36,7 @@ from app.compose.options import (
     only_for,
     with_seed,
 )
-from app.compose.prompt import passage_options
+from app.compose.prompt.prompt import passage_options
 from app.errors import input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload

@@ -9,7 +9,7 @@ import time
 from itertools import islice
 
 from app.compose.plan.lead_sheet import LeadSheet
-from app.compose.prompt_report import TrackFacts
+from app.compose.prompt.report import TrackFacts
 from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload
 from app.text import duration, listed, plural

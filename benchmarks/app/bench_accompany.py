@@ -16,7 +16,7 @@ from app.compose.continuation import fill_midi
 from app.compose.fill.passage import Passage
 from app.compose.models import Models
 from app.compose.options import MusicOptions
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from benchmarks.timing import run, table_output
 from tokenization.analysis.bar_chords import find_bar_chords
 from tokenization.analysis.bars import ScoreBars

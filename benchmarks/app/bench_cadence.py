@@ -27,7 +27,7 @@ from tqdm import tqdm
 from app.compose.continuation import continue_midi, generate_midi
 from app.compose.models import Models
 from app.compose.options import Ending, MusicOptions
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from benchmarks.corpora import held_back
 from benchmarks.timing import run, table_output
 from tokenization.analysis.keys import estimate_key

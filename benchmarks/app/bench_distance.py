@@ -17,7 +17,7 @@ from app.compose.engine import Engine
 from app.compose.models import Models
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from benchmarks.timing import run, table_output
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.vocabulary import Families

@@ -25,7 +25,7 @@ from app.compose import study
 from app.compose.models import MusicModel, load_music_model
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
-from app.compose.prompt import Prompt, read_prompt
+from app.compose.prompt.prompt import Prompt, read_prompt
 from benchmarks.timing import run, table_output
 from relpe.models.decoder import Decoder
 from relpe.models.pointer.odds import pointer_odds

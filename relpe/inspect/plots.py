@@ -39,7 +39,7 @@ from relpe.inspect.learned import (
     window,
 )
 from relpe.models.checkpoint import CheckpointError, load_model
-from relpe.models.classifier import Classifier
+from relpe.models.classifier.model import Classifier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from relpe.files import atomic_write, write_text
 from relpe.forks import use_threads
 from relpe.models import int8
-from relpe.models.classifier import Classifier, ClassifierConfig
+from relpe.models.classifier.model import Classifier, ClassifierConfig
 from relpe.models.config import CheckpointError, from_plain, to_plain
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.encoder_decoder.model import EncoderDecoder, EncoderDecoderConfig

@@ -5,7 +5,7 @@ import pytest
 
 import app
 from app.compose.continuation import Progress, Result, continue_prompt, generate_piece
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import write_midi

@@ -14,8 +14,8 @@ from relpe.encodings.algebraic.structures import GridStructure
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
 from relpe.encodings.selective import SelectiveRopeConfig
-from relpe.models.classifier import Classifier, ClassifierConfig
-from relpe.models.inputs import TokenInputConfig, ValueInputConfig
+from relpe.models.classifier.inputs import TokenInputConfig, ValueInputConfig
+from relpe.models.classifier.model import Classifier, ClassifierConfig
 from tests.support.decoders import CONFIGS, FAVOR, RELU, ROPE, SOFTMAX, WINDOWED
 
 

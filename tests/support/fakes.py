@@ -17,7 +17,7 @@ from app.compose import continuation
 from app.compose.continuation import Progress, Result
 from app.compose.options import MusicOptions
 from app.compose.piece import Piece
-from app.compose.prompt import Prompt
+from app.compose.prompt.prompt import Prompt
 from app.server import scheduler
 from app.server.worker import Worker
 from tokenization.midi import append_to_midi, write_midi

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from app.compose.timing import notes_on_file
+from app.compose.prompt.timing import notes_on_file
 from tokenization.grid import notated_lines
 from tokenization.remi.bars import BarMap
 from tokenization.remi.remi import PianoRemi
 
 if TYPE_CHECKING:
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
     from tokenization.score import Score
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from relpe.command_line import install
 from relpe.files import atomic_write
-from relpe.models.classifier import Classifier
+from relpe.models.classifier.model import Classifier
 from training.errors import TrainingError
 from training.experiment import read_experiment
 from training.runs.weights import load_run

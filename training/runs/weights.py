@@ -15,7 +15,7 @@ import torch
 
 from relpe.files import atomic_write
 from relpe.models.checkpoint import AnyModel, find_checkpoint, load_model
-from relpe.models.classifier import Classifier
+from relpe.models.classifier.model import Classifier
 from relpe.models.config import to_plain
 from relpe.models.decoder import Decoder
 from relpe.models.growth import can_grow, grow

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.fill.passage import Passage
-from app.compose.timing import Timing
+from app.compose.prompt.timing import Timing
 from app.compose.tracks import instrument_name, track_names
 from app.text import plural
 from tokenization.analysis.beats import extend_by_pedal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from app.compose.timing import Timing, find_beats
+from app.compose.prompt.timing import Timing, find_beats
 from app.compose.tracks import instrument_name
 from app.errors import UserError
 from tokenization.notation import as_musicxml

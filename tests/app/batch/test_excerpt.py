@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.batch.excerpt import Excerpt, part_from
 from app.compose.continuation import continue_prompt, generate_piece
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from tests.support.batches import MUSIC, listed, options, run
 from tests.support.scores import performance
 from tokenization.midi import read_midi, write_midi

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from app.batch.mirex import generation, midi_of_prompt
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, TimeSignature, Track, all_notes

@@ -11,7 +11,7 @@ import pytest
 from app.batch.run import BatchProgress, BatchResult, make_batch
 from app.compose.continuation import Result, continue_prompt, finish, generate_piece
 from app.compose.models import Models
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from app.errors import CommandError
 from relpe.decoding.choose import choose_steps
 from tests.support.batches import MUSIC, after, contents, listed, options, run

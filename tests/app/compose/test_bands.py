@@ -14,7 +14,7 @@ from app.compose.continuation import Result, continue_prompt, generate_piece
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from tests.support.bands import band, model_of, sampled
 from tests.support.scores import two_hands
 from tokenization.analysis.plan import analyse

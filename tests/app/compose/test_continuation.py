@@ -9,7 +9,7 @@ import pytest
 from app.compose.continuation import Progress, Result, continue_prompt, generate_piece
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from tests.support.bands import band, model_of
 from tests.support.scores import two_hands
 from tokenization.analysis.accidents import accidents

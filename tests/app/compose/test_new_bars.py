@@ -11,7 +11,7 @@ from app.compose.continuation import Result, continue_prompt
 from app.compose.models import MusicModel
 from app.compose.new_bars import NewBars
 from app.compose.options import MusicOptions
-from app.compose.prompt import Prompt, read_prompt
+from app.compose.prompt.prompt import Prompt, read_prompt
 from tests.support.prompt_score import prompt_score
 from tests.support.scores import two_hands
 from tokenization.constraints.bar_limit import BarLimit

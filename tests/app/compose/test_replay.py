@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.compose import replay
 from app.compose.options import LARGEST_SEED, MusicOptions
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from app.compose.replay import ReplayError
 from tests.support.scores import two_hands
 from tokenization.midi import write_midi

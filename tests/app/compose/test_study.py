@@ -18,7 +18,7 @@ from app.compose.fill.passage import Passage
 from app.compose.models import load_music_model
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from app.compose.study import FEWEST_BARS, StudyMaterial, study_prompt
 from app.server.memory.sizes import size_of
 from relpe.decoding.compiled import CompiledDecoder

@@ -11,14 +11,14 @@ from app.compose.continuation import Result, continue_prompt, finish, generate_p
 from app.compose.engine import Engine
 from app.compose.options import LARGEST_SEED, MusicOptions
 from app.compose.piece import Draft, Opening
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from tests.support.scores import two_hands
 from tokenization.measures.takes import take_seed
 from tokenization.midi import write_midi
 
 if TYPE_CHECKING:
     from app.compose.models import MusicModel
-    from app.compose.prompt import Prompt
+    from app.compose.prompt.prompt import Prompt
 
 
 @pytest.fixture(scope="module")

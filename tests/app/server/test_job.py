@@ -15,7 +15,7 @@ from app.compose import continuation, replay
 from app.compose.fill.passage import Passage
 from app.compose.models import Models, MusicModel
 from app.compose.options import MusicOptions
-from app.compose.prompt import passage_options
+from app.compose.prompt.prompt import passage_options
 from app.files import MOST_NAME_BYTES, safe_name
 from app.server.downloads import SOUND_KINDS
 from app.server.job import PROMPT_ALONE, Job

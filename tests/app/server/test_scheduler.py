@@ -16,7 +16,7 @@ from app.compose import continuation
 from app.compose.continuation import Progress, Result, Variations
 from app.compose.options import MusicOptions, with_seed
 from app.compose.piece import Opening
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from app.errors import BusyError
 from app.server.scheduler import Scheduler
 from relpe.decoding.base import StepsMaker

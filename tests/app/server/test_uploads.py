@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.compose.continuation import continue_prompt
 from app.compose.models import Models, MusicModel, load_music_model
 from app.compose.options import MusicOptions
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from app.server import uploads
 from app.server.sandbox import LimitError
 from app.server.uploads import READER, Upload, read_upload

@@ -12,7 +12,7 @@ from relpe.encodings.offset.windows import WindowConfig
 from relpe.inspect.learned import kernel, scores
 from relpe.inspect.plots import main, pictures
 from relpe.models.checkpoint import save_model
-from relpe.models.classifier import ClassifierConfig
+from relpe.models.classifier.model import ClassifierConfig
 from tests.support.pictured import CASES, FADING, decoder
 
 pytest.importorskip("matplotlib")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from relpe.models.classifier import ClassifierConfig
+from relpe.models.classifier.model import ClassifierConfig
 from relpe.models.config import from_plain
 from relpe.models.decoder import DecoderConfig
 from relpe.models.events import EventsConfig

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from relpe.models.classifier import Classifier, ClassifierConfig
+from relpe.models.classifier.model import Classifier, ClassifierConfig
 from relpe.models.config import from_plain
 from training.cli import main
 from training.experiment import build_experiment

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relpe.models.classifier import Classifier, ClassifierState
+from relpe.models.classifier.model import Classifier, ClassifierState
 from training.learning.seeding import generator
 from training.tasks.batches import TensorBatch, exists, padded
 

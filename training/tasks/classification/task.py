@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from relpe.models.classifier import Classifier, ClassifierConfig, ClassifierState
+from relpe.models.classifier.model import Classifier, ClassifierConfig, ClassifierState
 from training.errors import TrainingError
 from training.tasks.batches import parts_of
 from training.tasks.classification.examples import LabelledBatch, LabelledExamples, batch_of

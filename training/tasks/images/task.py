@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from relpe.models.inputs import ConvolutionInputConfig, TokenInputConfig
+from relpe.models.classifier.inputs import ConvolutionInputConfig, TokenInputConfig
 from training.errors import TrainingError
 from training.tasks.classification.examples import Example, LabelledExamples
 from training.tasks.classification.task import ClassificationTask, Split

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relpe.models.inputs import TokenInputConfig
+from relpe.models.classifier.inputs import TokenInputConfig
 from training.errors import TrainingError, check_range
 from training.learning.seeding import generator
 from training.tasks.classification.examples import Example, LabelledExamples

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from relpe.models.inputs import TokenInputConfig
+from relpe.models.classifier.inputs import TokenInputConfig
 from training.errors import TrainingError, check_range
 from training.tasks.classification.task import ClassificationTask
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from relpe.encodings.base import Encoding
 from relpe.encodings.offset.base import OffsetEncoding
-from relpe.models.inputs import ValueInputConfig
+from relpe.models.classifier.inputs import ValueInputConfig
 from training.errors import TrainingError, check_range
 from training.learning.seeding import generator
 from training.tasks.classification.examples import Example, LabelledExamples, in_memory

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.compose import prompt as prompt_module
 from app.compose.continuation import Variations, continue_prompt, fill_midi
 from app.compose.engine import Engine
 from app.compose.fill.passage import DRUMS, Passage
 from app.compose.models import MusicModel
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
-from app.compose.prompt import Prompt, passage_options, read_prompt
+from app.compose.prompt import prompt as prompt_module
+from app.compose.prompt.prompt import Prompt, passage_options, read_prompt
 from tests.support.bands import a_track, band, model_of, sampled
 from tests.support.scores import performance, two_hands
 from tokenization.analysis.chord_symbols import chord_symbol

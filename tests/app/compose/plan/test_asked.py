@@ -23,7 +23,7 @@ from app.compose.plan.asked import (
     heard_before,
 )
 from app.compose.plan.lead_sheet import LeadSheet
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from tests.support.bands import band, model_of, sampled
 from tests.support.scores import two_hands
 from tokenization.analysis.form import Phrase

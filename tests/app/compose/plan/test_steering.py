@@ -14,7 +14,7 @@ from app.compose.new_bars import in_bars
 from app.compose.options import MusicOptions
 from app.compose.piece import Opening
 from app.compose.plan.steering import steer
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from relpe.models.pointer.config import NUM_LENGTHS, GateConfig, PointerConfig
 from tests.support.scores import two_hands
 from tokenization.constraints.cadence import Cadence

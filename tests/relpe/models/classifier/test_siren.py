@@ -12,8 +12,8 @@ from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import SirenConfig, TransformerXLConfig
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
-from relpe.models.classifier import Classifier, ClassifierConfig
-from relpe.models.inputs import ValueInputConfig
+from relpe.models.classifier.inputs import ValueInputConfig
+from relpe.models.classifier.model import Classifier, ClassifierConfig
 from tests.support.golden_siren import golden
 
 ORIGINAL: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """Waiting times of a user: for the page itself, the report of an upload, and the first note.
 
-Run from the top of the repository: `python -m benchmarks.app.bench_page`. Needs Playwright and
+Run from the top of the repository: `python -m benchmarks.page.bench_page`. Needs Playwright and
 Chromium. Starts `relpe ui` with the released models, as users do, and prints CSV.
 """
 

@@ -22,9 +22,9 @@ from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.offset.windows import Windows
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.models.blocks import BidirectionalBlock
-from relpe.models.inputs import InputConfig, TokenInputConfig
+from relpe.models.classifier.inputs import InputConfig, TokenInputConfig
+from relpe.models.classifier.pooling import GridVectors
 from relpe.models.packing import pack_rows
-from relpe.models.pooling import GridVectors
 
 
 @dataclass(frozen=True, kw_only=True)

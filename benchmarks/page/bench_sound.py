@@ -1,9 +1,9 @@
 """Time of audio rendering: a piece with an empty and a filled cache, stems, and a mix.
 
-Run from the top of the repository: `python -m benchmarks.app.bench_sound`. Prints CSV: wall and CPU
-seconds for 200 seconds of solo piano and of a groove of five tracks with the built-in player, each
-in a new process. `first` and `cached` render the whole piece; `flac` writes it to a file; `stems`
-renders all tracks separately, as the page does; `mix` combines all tracks except one.
+Run from the top of the repository: `python -m benchmarks.page.bench_sound`. Prints CSV: wall and
+CPU seconds for 200 seconds of solo piano and of a groove of five tracks with the built-in player,
+each in a new process. `first` and `cached` render the whole piece; `flac` writes it to a file;
+`stems` renders all tracks separately, as the page does; `mix` combines all tracks except one.
 """
 
 from __future__ import annotations

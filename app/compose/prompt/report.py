@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.compose.options import BeatSource
-from app.compose.timing import BeatChoice, Timing
+from app.compose.prompt.timing import BeatChoice, Timing
 from app.compose.tracks import Parts, instrument_name, track_names
 from app.text import plural
 from tokenization.remi.losses import losses

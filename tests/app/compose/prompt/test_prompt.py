@@ -9,7 +9,7 @@ import pytest
 
 from app.compose.continuation import Progress, continue_prompt
 from app.compose.options import MusicOptions
-from app.compose.prompt import HEARD_TOKENS, Prompt, read_prompt
+from app.compose.prompt.prompt import HEARD_TOKENS, Prompt, read_prompt
 from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import read_midi, write_midi
@@ -53,7 +53,7 @@ def test_the_model_reads_the_end_of_a_long_bar(monkeypatch):
     whole = read_prompt(file_of(*notes, metre=(51, 4)))
     assert (whole.bars, whole.first_heard(), whole.first_bar_heard()) == (1, 0, 1)
     assert whole.tokens_heard() == len(whole.ids) - list(whole.ids).index(BAR)
-    monkeypatch.setattr("app.compose.prompt.HEARD_TOKENS", len(whole.ids) // 2)
+    monkeypatch.setattr("app.compose.prompt.prompt.HEARD_TOKENS", len(whole.ids) // 2)
     prompt = read_prompt(file_of(*notes, metre=(51, 4)))
     first = np.flatnonzero(prompt.ids == BAR)[prompt.first_heard()]
     assert len(prompt.ids) // 3 < len(prompt.ids) - first <= len(prompt.ids) // 2

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from app.compose.continuation import continue_midi, continue_prompt
 from app.compose.fill.passage import Passage
 from app.compose.options import BeatSource, MusicOptions
-from app.compose.prompt import read_prompt
-from app.compose.timing import Timing, find_beats
+from app.compose.prompt.prompt import read_prompt
+from app.compose.prompt.timing import Timing, find_beats
 from tests.support.commands import relpe
 from tests.support.prompt_score import prompt_score
 from tests.support.scores import BPM, performance, two_hands

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from app.compose.fill.gap import Gap
 from app.compose.fill.passage import Passage
 from app.compose.options import BeatSource, MusicOptions, limits
-from app.compose.prompt_report import PromptFacts, Region, heard_tracks, prompt_facts
-from app.compose.timing import FINE_TICKS, BeatChoice, Timing, find_beats
+from app.compose.prompt.report import PromptFacts, Region, heard_tracks, prompt_facts
+from app.compose.prompt.timing import FINE_TICKS, BeatChoice, Timing, find_beats
 from app.compose.tracks import ALL_PARTS, Parts
 from app.text import plural
 from tokenization.analysis.beats import extend_by_pedal

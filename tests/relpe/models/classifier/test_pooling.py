@@ -13,8 +13,8 @@ from torch import Tensor
 
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.encodings import AlibiConfig
-from relpe.models.classifier import ClassifierConfig
-from relpe.models.pooling import GridVectors
+from relpe.models.classifier.model import ClassifierConfig
+from relpe.models.classifier.pooling import GridVectors
 from tests.support.classifiers import (
     CLASSIFIERS,
     GRIDS,

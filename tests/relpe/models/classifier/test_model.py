@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from relpe.encodings import LearnedPositionConfig, SelectiveRopeConfig, SinusoidConfig, SirenConfig
-from relpe.models.classifier import ClassifierConfig
-from relpe.models.inputs import ConvolutionInputConfig
+from relpe.models.classifier.inputs import ConvolutionInputConfig
+from relpe.models.classifier.model import ClassifierConfig
 from tests.support.classifiers import (
     CLASSIFIERS,
     GRID,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.compose.prompt import read_prompt
+from app.compose.prompt.prompt import read_prompt
 from tokenization.midi import write_midi
 from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.remi.remi import PianoRemi

@@ -1,6 +1,6 @@
 """Measures the frame rate of the player with thousands of notes, in headless Chromium.
 
-Run from the top of the repository: `python -m benchmarks.app.bench_frames`. Needs Playwright and
+Run from the top of the repository: `python -m benchmarks.page.bench_frames`. Needs Playwright and
 Chromium, which draws without a GPU. Prints CSV; the frame rate is at most 60 per second. The last
 column hardly depends on the load of the machine: at most 16.7 ms allow 60 frames per second.
 """

@@ -1,0 +1,1 @@
+"""Classifiers of sequences and grids, without causality."""
