@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from app.cli import main as relpe
+from docs import reference
 from tests.support.paths import ROOT
 from training import cli as relpe_train
 
@@ -16,7 +17,7 @@ PACKAGES = "app|relpe|tokenization|training"
 
 DOCUMENTS = [
     *sorted(path for path in ROOT.glob("*.md") if path.name not in ("README.md", "CHANGELOG.md")),
-    ROOT / "training" / "CLAIMS.md",
+    *sorted((ROOT / "docs" / "pages").rglob("*.md")),
     *sorted(
         path
         for path in ROOT.rglob("README.md")
@@ -140,8 +141,12 @@ def headings(document: Path) -> set[str]:
 
 
 def test_links_of_the_documents_lead_somewhere():
+    pages = ROOT / "docs" / "pages"
+    generated = {(pages / name).resolve() for name in reference.pages()}
     for document in DOCUMENTS:
         for name, anchor in LINKS.findall(document.read_text("utf-8")):
             target = document.parent / name if name else document
+            if target.resolve() in generated:  # `make docs` checks the anchors
+                continue
             assert target.exists(), (document, name)
             assert not anchor or anchor in headings(target), (document, f"{name}#{anchor}")

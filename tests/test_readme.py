@@ -1,4 +1,4 @@
-"""The commands and the Python of README.md, and the commands of app/README.md.
+"""The commands of the documents, and the Python of README.md.
 
 Fenced blocks marked `sh` or `console` contain commands; in `console`, commands follow `$ ` and the
 other lines are output. Each block runs in a separate folder with all files of the repository, but
@@ -55,8 +55,11 @@ def blocks(text: str) -> list[Block]:
     return found
 
 
-DOCUMENTS = ("README.md", "app/README.md", "SECURITY.md")
-TEXTS = {name: (ROOT / name).read_text("utf-8") for name in DOCUMENTS}
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "app/README.md", "training/README.md", "SECURITY.md")),
+    *sorted((ROOT / "docs" / "pages").rglob("*.md")),
+]
+TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in DOCUMENTS}
 BLOCKS = [(name, block) for name, text in TEXTS.items() for block in blocks(text)]
 RUN = [
     pytest.param(block, id=f"{name}-line-{block.line}")
@@ -148,12 +151,6 @@ def options_of(parser: argparse.ArgumentParser) -> dict[str, set[str]]:
 
 
 OPTIONS = {"relpe": options_of(relpe._parser()), "relpe-train": options_of(relpe_train._parser())}
-
-
-def test_every_option_of_the_commands_is_explained():
-    explained = set(re.findall(r"--[a-z][\w-]*", TEXTS["app/README.md"]))
-    for name, options in OPTIONS["relpe"].items():
-        assert options - {"-h", "--help"} <= explained, name
 
 
 def test_commands_that_are_not_run_are_there_with_their_options():

@@ -26,13 +26,13 @@ _CONFIGS: dict[str, type[TokenizerConfig]] = {
 }
 
 
-def load_tokenizer(folder: Path) -> Remi:
+def load_tokenizer(folder: str | Path) -> Remi:
     """Load the tokenizer that `save` wrote to a folder.
 
     Raises TokenizerError if the file is missing or damaged, or if this release has a different
     vocabulary.
     """
-    path = folder / FILE_NAME
+    path = Path(folder) / FILE_NAME
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
         version, stored = content["format_version"], dict(content["config"])

@@ -55,8 +55,9 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="CONFIG.yaml",
-        help="a listening study: conditions, prompts and repetitions, described in app/README.md. "
-        "It determines the clips; the options for clips cannot be used with it",
+        help="a listening study: conditions, prompts and repetitions, described in "
+        "docs/pages/how-to/listening.md. It determines the clips; the options for clips cannot be "
+        "used with it",
     )
     parser.add_argument(
         "--prompts",

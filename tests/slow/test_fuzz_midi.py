@@ -247,7 +247,7 @@ def test_200_000_damaged_files_raise_nothing_but_midi_errors():
         seeds = range(SEED, SEED + num_shards)
         shards = list(pool.map(run_shard, seeds, [FILES_PER_SHARD] * num_shards))
     reasons = sum((shard.reasons for shard in shards), Counter[str]())
-    print(  # noqa: T201  for `pytest -s`: the figures of tokenization/README.md
+    print(  # noqa: T201  for `pytest -s`: figures for the documents
         *(f"{count:7,} {reason or 'read'}" for reason, count in reasons.most_common()),
         sep="\n",
     )

@@ -112,7 +112,7 @@ class Remi(ABC):
     changes. A note is a Pitch, Velocity and Duration. Positions are ascending within a bar, and
     pitches of a track within a position. No pitch is struck while it sounds. Each Position is
     followed by a Tempo or a note. Bars continue until all notes have ended. See
-    `tokenization/README.md` for plans, headers and documents.
+    `docs/pages/concepts/plans.md` for plans, headers and documents.
     """
 
     def __init__(self, config: RemiConfig, families: Families) -> None:

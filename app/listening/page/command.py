@@ -23,7 +23,7 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="DIR",
         help="folder of a study, made by relpe batch STUDY.yaml. The section listening of the file "
-        "study.yaml in it has the settings, described in app/README.md",
+        "study.yaml in it has the settings, described in docs/pages/how-to/listening.md",
     )
     parser.add_argument(
         "--export",

@@ -30,7 +30,7 @@ def on_a_server(test):
     return test
 
 
-README = ROOT / "app" / "README.md"
+README = ROOT / "docs" / "pages" / "how-to" / "script.md"
 DEFAULT_ADDRESS = "http://127.0.0.1:7860"
 
 

@@ -359,7 +359,7 @@ def test_encodings_are_relative_if_they_say_so_with_all_that_they_fit(
 
 def test_positions_are_ignored_where_the_documentation_says_so() -> None:
     """Skipped positions change all other encodings."""
-    text = " ".join(Path("relpe/README.md").read_text().split())
+    text = " ".join(Path("docs/pages/concepts/choosing.md").read_text().split())
     said = text.partition("The values of positions are ignored by ")[2].partition(", whose")[0]
     said = said.partition("whatever")[0].partition("their distances")[0]
     for config in typing.get_args(EncodingConfig):

@@ -325,20 +325,11 @@ def test_a_crop_out_of_range_is_rejected():
             PIANO.crop(ids, first, count)
 
 
-def test_the_bar_of_the_readme():
-    _, text = (
-        (ROOT / "tokenization/README.md")
-        .read_text("utf-8")
-        .split("## Canonical")[0]
-        .split("## One bar")
-    )
-    rows = [
-        [int(cell) for cell in line.strip("|").split("|")]
-        for line in text.splitlines()
-        if line.startswith("| ") and line[2].isdigit()
-    ]
-    columns = [(onset, length, pitch, velocity) for onset, length, pitch, velocity in rows]
-    score = Score(12, (Track.of(columns),), (Tempo(0, 96.0),), (TimeSignature(0, 3, 4),))
+def test_the_bar_of_the_documents():
+    text = (ROOT / "docs/pages/concepts/tokens.md").read_text("utf-8").split("## One bar")[1]
+    chord = [(0, 12, 60, 64), (0, 12, 64, 64), (0, 24, 67, 80)]
+    track = Track.of([*chord, (24, 6, 64, 72), (30, 6, 62, 60)])  # onset, length, pitch, velocity
+    score = Score(12, (track,), (Tempo(0, 96.0),), (TimeSignature(0, 3, 4),))
     sequence = PIANO.encode(score)
     assert named(sequence.ids).split() == text.split("```")[1].split()
     beats = dict(zip(named(sequence.ids).split(), sequence.beats, strict=True))

@@ -1,0 +1,66 @@
+"""The pages of the site: complete, short, and made of what the code says."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+
+import pytest
+
+from docs.build import FOLDER, assemble, complete, main
+from docs.reference import pages
+from tests.support.paths import ROOT
+from tests.test_readme import OPTIONS
+
+MOST_WORDS = 24_000
+"""Words that are written by hand, in all documents but the cards of models, which are generated."""
+
+
+def test_formulas_become_mathml_and_code_stays():
+    text = "$x_1$ and `$HOME`\n\n$$y = x$$\n\n```sh\necho $HOME $PATH\n```\nit costs $5\n"
+    built = complete(text, {})
+    assert built.count("<math") == 2
+    assert "`$HOME`" in built
+    assert "echo $HOME $PATH" in built
+    assert "costs $5" in built
+
+
+def test_commands_are_listed_with_all_their_options():
+    generated = pages()
+    for program, commands in OPTIONS.items():
+        page = generated[f"reference/{program}-command.md"]
+        for command, options in commands.items():
+            section = page.partition(f"## {program} {command}\n")[2].partition("\n## ")[0]
+            named = set(re.findall(r"`(--[\w-]+)", section))
+            assert {word for word in options if word.startswith("--")} - {"--help"} <= named
+
+
+def test_every_page_is_in_the_navigation(tmp_path):
+    assemble(tmp_path / "pages")
+    written = {p.relative_to(tmp_path / "pages").as_posix() for p in tmp_path.rglob("*.md")}
+    nav = tomllib.loads((FOLDER / "zensical.toml").read_text("utf-8"))["project"]["nav"]
+    listed = re.findall(r"[\w/-]+\.md", str(nav))
+    assert sorted(listed) == sorted(written)
+
+
+def test_documents_stay_short():
+    documents = [
+        path
+        for path in (*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/**/*.md"))
+        if path.parent.parent.name != "checkpoints" and "build" not in path.parts
+    ]
+    words = {path: len(path.read_text("utf-8").split()) for path in documents}
+    assert sum(words.values()) <= MOST_WORDS
+    assert words[ROOT / "README.md"] <= 500
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("zensical") is None, reason="needs the extra docs")
+def test_the_site_is_built_strictly_and_asks_nobody_else():
+    assert main(["build"]) == 0
+    for page in (FOLDER / "build" / "site").rglob("*.html"):
+        fetched = re.findall(
+            r'<(?:script|link|img)\b[^>]*(?:src|href)="(https?:[^"]+)', page.read_text()
+        )
+        assert not fetched, page

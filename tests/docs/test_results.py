@@ -1,0 +1,66 @@
+"""Figures as data, and the tables that are made of them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from docs.build import FOLDER, TABLE
+from docs.results import read_figures, table_of, tables
+from tests.support.paths import ROOT
+
+LINE = (
+    '{"what": ["t", "%s", "%s"], "value": %s, "unit": "%s", "error": %s, "command": "run", '
+    '"commit": "abc", "machine": "here"}\n'
+)
+
+
+def test_a_table_has_values_as_they_were_written(tmp_path):
+    lines = [
+        LINE % ("one", "ms", "0.10", "ms", "0.02"),
+        LINE % ("one", "share", "[1, 0.50]", "%", "[null, 0.3]"),
+        LINE % ("two", "ms", '"not run"', "ms", "null"),
+    ]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    (figures,) = tables(read_figures(tmp_path)).values()
+    head, _, *rows = table_of(figures).splitlines()
+    assert head == "|  | ms, ms | share, % |"
+    assert rows[:2] == ["| one | 0.10 ± 0.02 | 1, 0.50 ± 0.3 |", "| two | not run |  |"]
+    assert "`run` · commit abc, here" in rows[-1]
+
+
+@pytest.mark.parametrize(
+    "line", ['{"what": ["t", "r", "c"]}', LINE.replace('"t", ', "") % ((0,) * 5)]
+)
+def test_a_line_that_is_no_figure_is_named(tmp_path, line):
+    (tmp_path / "a.jsonl").write_text(line)
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 1"):
+        read_figures(tmp_path)
+
+
+def test_every_table_is_shown_on_one_page_and_has_a_source():
+    shown = [
+        name
+        for path in sorted((FOLDER / "pages").rglob("*.md"))
+        for name in TABLE.findall(path.read_text("utf-8"))
+    ]
+    known = tables(read_figures())
+    del known["readme"]
+    assert sorted(shown) == sorted(known)
+    for name, figures in known.items():
+        page = next(
+            path
+            for path in (FOLDER / "pages").rglob("*.md")
+            if f"results: {name} " in path.read_text("utf-8")
+        )
+        # figures without a command are those of others, whose source the page names
+        assert all(figure.command for figure in figures) or re.search(
+            r"[Pp]ublished", page.read_text("utf-8")
+        )
+        cells = [figure.what for figure in figures]
+        assert len(set(cells)) == len(cells), name
+
+
+def test_the_table_of_the_readme_is_made_of_these_figures():
+    assert table_of(tables(read_figures())["readme"]) in (ROOT / "README.md").read_text("utf-8")
