@@ -12,7 +12,6 @@ Its commands `relpe` and `relpe-train` and their options must exist nevertheless
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shlex
@@ -27,8 +26,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.cli import main as relpe
+from tests.support.options import OPTIONS
 from tests.support.paths import ROOT
-from training import cli as relpe_train
 
 BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<reason>\S.*?) -->\n)?^```(?P<kind>sh|console)\n(?P<body>.*?)^```$",
@@ -138,19 +137,6 @@ def test_the_python_of_the_readme_runs(folder):
     assert (folder / "continued.mid").read_bytes() == named["result"].pieces[0].midi
     assert named["audio"].samples.shape[1] == 2
     assert named["audio"].seconds > 20
-
-
-def options_of(parser: argparse.ArgumentParser) -> dict[str, set[str]]:
-    """The options of each subcommand of a parser."""
-    actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    return {
-        name: {word for option in command._actions for word in option.option_strings}
-        for action in actions
-        for name, command in action.choices.items()
-    }
-
-
-OPTIONS = {"relpe": options_of(relpe._parser()), "relpe-train": options_of(relpe_train._parser())}
 
 
 def test_commands_that_are_not_run_are_there_with_their_options():

@@ -10,8 +10,8 @@ import pytest
 
 from docs.build import FOLDER, assemble, complete, main
 from docs.reference import pages
+from tests.support.options import OPTIONS
 from tests.support.paths import ROOT
-from tests.test_readme import OPTIONS
 
 MOST_WORDS = 24_000
 """Words that are written by hand, in all documents but the cards of models, which are generated."""

@@ -54,7 +54,7 @@ _NEAR: Final = 24
 
 
 def read_midi(
-    source: bytes | Path,
+    source: bytes | str | Path,
     *,
     name: str | None = None,
     strict: bool = False,
@@ -86,7 +86,7 @@ def read_midi(
     if not isinstance(source, bytes):
         name = name or str(source)
         try:
-            with source.open("rb") as stream:
+            with Path(source).open("rb") as stream:
                 source = stream.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             raise MidiError(
