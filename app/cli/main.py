@@ -42,6 +42,11 @@ COMMANDS = {
     "inspect": Command(
         "show the form, key and chords of a MIDI file", "app.cli.inspect:add_inspect", "music"
     ),
+    "doctor": Command(
+        "print what a report of a fault needs",
+        "app.cli.doctor:add_doctor",
+        "music",
+    ),
     "batch": Command("generate clips for listening tests", "app.batch.command:add_batch", "listen"),
     "listen": Command(
         "serve a listening test on the clips of a batch",
