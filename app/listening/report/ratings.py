@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from app.listening.report.bootstrap import Bootstrap, Interval
-from app.listening.report.comparisons import Comparison, compared, differences, pairs
+from app.listening.report.comparisons import Comparison, compared, pairs
 from app.listening.report.judgements import RATED
 from app.listening.report.power import power_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from app.listening.report.judgements import Judgements, Rating
@@ -128,31 +126,22 @@ def _comparisons(
         of_cell[clip.condition, rating.listener][clip.prompt].append(rating.value)
         of_prompt[clip.prompt][clip.condition].append(rating.value)
     added = {
-        prompt: _mean([_mean(values) for values in by_condition.values()])
+        prompt: fmean(map(fmean, by_condition.values()))
         for prompt, by_condition in of_prompt.items()
     }
     means = {
-        key: _mean([_mean(values) - added[prompt] for prompt, values in cells.items()])
+        key: fmean(fmean(values) - added[prompt] for prompt, values in cells.items())
         for key, cells in of_cell.items()
     }
     counts = {key: sum(map(len, cells.values())) for key, cells in of_cell.items()}
-    by_pair: dict[tuple[str, str], dict[str, list[float]]] = {}
+    by_pair: dict[tuple[str, str], dict[str, list[float]]] = {pair: {} for pair in both}
     answers: Counter[tuple[str, str]] = Counter()
-    for one, other in both:
-        of_listener: dict[str, list[float]] = {}
-        for listener in sorted({listener for _, listener in means}):
+    for (one, other), of_listener in by_pair.items():
+        for listener in {listener for _, listener in means}:
             here, there = (one, listener), (other, listener)
             if here in means and there in means:
                 of_listener[listener] = [means[here] - means[there]]
                 answers[one, other] += counts[here] + counts[there]
-        by_pair[one, other] = of_listener
     return compared(
-        differences(by_pair),
-        apart,
-        [answers[pair] for pair in both],
-        lambda values, tests: power_of(values, of_interest, tests),
+        by_pair, apart, answers, lambda values, tests: power_of(values, of_interest, tests)
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
