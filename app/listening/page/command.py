@@ -40,26 +40,21 @@ def listen_command(options: argparse.Namespace) -> None:
         check_address(options)
     accounts = accounts_of(options)
     from app.listening.page.clips import read_material
-    from app.listening.page.server import ListeningServing, guarded
+    from app.listening.page.server import guarded
     from app.listening.page.store import Store
+    from app.web.guard import Hosts
     from app.web.guard.port import served, wait_for_interruption
 
     material = read_material(options.folder)
     with closing(Store(options.folder)) as store:
         if not options.export:
-            serving = ListeningServing(
-                host=options.host,
-                port=options.port,
-                allowed_hosts=tuple(options.allow_host),
-                root_path=options.root_path,
-                accounts=accounts,
-            )
+            hosts = Hosts.of(options.host, options.allow_host, options.root_path)
+            root = options.root_path
+            page = guarded(material, store, hosts=hosts, accounts=accounts, root_path=root)
             try:
                 with (
                     suppress(KeyboardInterrupt),
-                    served(
-                        guarded(material, store, serving), serving.host, serving.port
-                    ) as address,
+                    served(page, options.host, options.port) as address,
                 ):
                     announce(address)
                     if options.open:

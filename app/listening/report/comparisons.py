@@ -104,7 +104,7 @@ def compared(
         power: computes the power from a number per listener and the number of tests.
     """
     tested = [one for one in zip(judged, intervals, strict=True) if judged[one[0]]]
-    means = [
+    means: list[NDArray[np.float64]] = [
         np.array([statistics.fmean(judged[pair][name]) for name in sorted(judged[pair])])
         for pair, _ in tested
     ]

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from app.listening.answers import read_answers
 from app.listening.page import server
 from app.listening.page.clips import read_material
-from app.listening.page.server import ListeningServing, guarded
+from app.listening.page.server import guarded
 from app.listening.page.store import Store
 from tests.support.listening import answers_to, study_folder
 
@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = COUNTS | {"completion_code": "C1"}
 @contextmanager
 def page(folder, address=ADDRESS, **serving):
     with closing(Store(folder)) as store:
-        guard = guarded(read_material(folder), store, ListeningServing(**serving))
+        guard = guarded(read_material(folder), store, **serving)
         yield TestClient(guard, base_url=address)
 
 
