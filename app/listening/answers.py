@@ -139,7 +139,7 @@ def read_answers(folder: Path) -> list[Answer]:
 
 def write_answers(path: Path, answers: Iterable[Answer]) -> None:
     """Write the table atomically. Raises OSError if it cannot be written."""
-    write_table(path, COLUMNS, map(asdict, answers))
+    write_table(path, COLUMNS, (asdict(answer) for answer in answers))
 
 
 def select_answers(
