@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from app.listening.answers import PREFERENCE, Answer
 from app.listening.page.clips import MEDIA_TYPES, Material, with_tones
-from app.listening.page.login import Accounts
+from app.listening.page.login import COOKIE, Accounts
 from app.listening.page.store import Listener, NoListenerError, PastTrialError, Store
 from app.listening.page.trials import Side, Trial, trials_of
 from app.player.assets import COLOURS, Modules
@@ -145,7 +145,7 @@ class ListeningServer:
         answer = JSONResponse({})
         secure = request.headers.get("x-forwarded-proto") == "https"
         path = self._root or "/"
-        answer.set_cookie(self.accounts.cookie, token, path=path, httponly=True, secure=secure)
+        answer.set_cookie(COOKIE, token, path=path, httponly=True, secure=secure)
         return answer
 
     async def _study(self, _: Request) -> Response:
