@@ -58,6 +58,42 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         help="a listening study: conditions, prompts and repetitions, described in app/README.md. "
         "It determines the clips; the options for clips cannot be used with it",
     )
+    _add_music(parser)
+    _add_clips(parser)
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="output folder; a folder that already contains a batch requires --resume",
+    )
+    parser.add_argument(
+        "--width",
+        type=_whole(1, _MOST_WIDTH),
+        default=32,
+        metavar="N",
+        help="number of clips generated at once; affects speed and memory (up to 9 MB per clip), "
+        "not the music (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--shard",
+        type=_shard,
+        default=(1, 1),
+        metavar="I/N",
+        help="make only part I of N of the clips, for several processes or machines; when all N "
+        "parts are in the folder, the last one merges them",
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="resume the batch in the folder: keep intact clips and generate the others",
+    )
+    add_shared(parser, *COMPUTE, "--json")
+    parser.set_defaults(run=batch_command, bars=NEW_PIECE_BARS)
+
+
+def _add_music(parser: argparse.ArgumentParser) -> None:
+    """Add prompts, models and the options of the music."""
     parser.add_argument(
         "--prompts",
         type=Path,
@@ -66,13 +102,6 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         metavar="DIR_OR_FILE",
         help="MIDI and MusicXML files to continue, and folders to search for them (default: "
         "none; pieces are generated from nothing)",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="output folder; a folder that already contains a batch requires --resume",
     )
     parser.add_argument(
         "--count",
@@ -102,6 +131,10 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     )
     add_music_options(parser, ("seed", "variations", *STUDYING))
     add_shared(parser, *PROMPT)
+
+
+def _add_clips(parser: argparse.ArgumentParser) -> None:
+    """Add what a clip contains, and its sound."""
     parser.add_argument(
         "--audio",
         choices=AUDIO_FORMATS,
@@ -122,29 +155,6 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="bars of the prompt in a clip, with --clip tail (default: %(default)s)",
     )
-    parser.add_argument(
-        "--width",
-        type=_whole(1, _MOST_WIDTH),
-        default=32,
-        metavar="N",
-        help="number of clips generated at once; affects speed and memory (up to 9 MB per clip), "
-        "not the music (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--shard",
-        type=_shard,
-        default=(1, 1),
-        metavar="I/N",
-        help="make only part I of N of the clips, for several processes or machines; when all N "
-        "parts are in the folder, the last one merges them",
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="resume the batch in the folder: keep intact clips and generate the others",
-    )
-    add_shared(parser, *COMPUTE, "--json")
-    parser.set_defaults(run=batch_command, bars=NEW_PIECE_BARS)
 
 
 def batch_command(given: argparse.Namespace) -> None:
