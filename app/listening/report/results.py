@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from app.listening.report.bootstrap import Interval
     from app.listening.report.comparisons import Comparison
+    from app.listening.report.mixed import Effect
+    from app.listening.report.preferences import Strength
+    from app.listening.report.ratings import Mean
     from app.listening.report.report import Report
 
 
@@ -74,30 +77,33 @@ def as_json(report: Report) -> str:
 def _lines(report: Report) -> Iterator[Line]:
     if preferences := report.preferences:
         for one in preferences.strengths:
-            yield _line("strength", "preference", one.condition, one.strength)._replace(
-                answers=one.answers
-            )
+            yield _line("strength", "preference", one, one.strength, answers=one.answers)
         for one in preferences.comparisons:
             yield _compared("probability", "preference", one)
     for ratings in report.ratings:
         for one in ratings.means:
-            yield _line("mean", ratings.question, one.condition, one.mean)._replace(
-                answers=one.answers
-            )
+            yield _line("mean", ratings.question, one, one.mean, answers=one.answers)
         for one in ratings.comparisons:
             yield _compared("difference", ratings.question, one)
     for model in report.mixed:
-        for effect in model.effects:
-            line = _line("mixed model", model.measure, effect.condition, effect.estimate)
-            yield line._replace(other=effect.other)
+        for one in model.effects:
+            yield _line("mixed model", model.measure, one, one.estimate, other=one.other)
 
 
-def _line(measure: str, question: str, condition: str, interval: Interval) -> Line:
-    return Line(measure, question, condition, "", *interval[:3])
+def _line(
+    measure: str,
+    question: str,
+    one: Strength | Mean | Comparison | Effect,
+    interval: Interval,
+    **columns: Any,  # noqa: ANN401 - of `Line`
+) -> Line:
+    limits = dict(zip(("estimate", "low", "high"), interval[:3], strict=True))
+    return Line(measure, question, one.condition, **limits, **columns)
 
 
 def _compared(measure: str, question: str, one: Comparison) -> Line:
-    return _line(measure, question, one.condition, one.estimate)._replace(
+    return _line(
+        *(measure, question, one, one.estimate),
         other=one.other,
         p=one.p,
         p_holm=one.p_holm,

@@ -63,16 +63,14 @@ def not_served(options: argparse.Namespace) -> CommandError:
 
 
 def accounts_of(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
-    """Return the users and passwords of --auth-file. Raises CommandError for an unusable file."""
-    return _read_accounts(options.auth_file) if options.auth_file else ()
-
-
-def _read_accounts(path: Path) -> tuple[tuple[str, str], ...]:
-    """Read users and passwords from a file of lines `user:password`.
+    """Return the users and passwords of --auth-file, a file of lines `user:password`; or none.
 
     Empty lines and lines that begin with # are skipped. Logs a warning if other users may read the
     file. Raises CommandError for an unusable file; no message contains a password.
     """
+    path: Path | None = options.auth_file
+    if path is None:
+        return ()
     try:
         text = path.read_text(encoding="utf-8")
         others = os.name == "posix" and path.stat().st_mode & 0o077

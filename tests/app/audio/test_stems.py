@@ -153,7 +153,6 @@ def test_sound_from_a_time_on_is_that_part_of_the_whole(made, tmp_path):
         band(), tmp_path, "late", ids=[7, 3, 1, 0], sample_rate=RATE, begin_seconds=0.35
     )
     at = int(0.35 * RATE)
-    assert late.begin_seconds == 0.35
     assert len(late.whole) == len(made.whole) - at
     assert late.tracks.keys() == made.tracks.keys()
     part, cut = (np.array(one, np.float64).ravel() for one in (late.whole, made.whole[at:]))
