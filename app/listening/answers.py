@@ -92,14 +92,11 @@ COLUMNS = tuple(field.name for field in fields(Answer))
 _WHOLE = ("trial", "confidence", "repeats")
 _SECONDS = ("heard_first", "heard_second", "seconds")
 
+_TYPES = dict.fromkeys(COLUMNS, "TEXT") | dict.fromkeys(_WHOLE, "INTEGER")
+_TYPES |= dict.fromkeys(_SECONDS, "REAL")
 CREATE = f"""
 CREATE TABLE IF NOT EXISTS answers (
-    {
-    ", ".join(
-        f"{name} {'INTEGER' if name in _WHOLE else 'REAL' if name in _SECONDS else 'TEXT'}"
-        for name in COLUMNS
-    )
-},
+    {", ".join(f"{name} {kind}" for name, kind in _TYPES.items())},
     PRIMARY KEY (listener, trial, question)
 ) WITHOUT ROWID
 """

@@ -39,7 +39,7 @@ ABANDONED = timedelta(hours=3)
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 """Of codes: no letters and digits that look alike."""
 _CODE_LETTERS = 8
-_CREATE = """
+_CREATE_LISTENERS = """
 CREATE TABLE IF NOT EXISTS listeners (
     listener TEXT PRIMARY KEY,
     number INTEGER NOT NULL,
@@ -94,7 +94,7 @@ class Store:
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.execute(CREATE)
-            self._connection.execute(_CREATE)
+            self._connection.execute(_CREATE_LISTENERS)
         except sqlite3.Error as error:
             raise CommandError(
                 f"{path}: the database of answers cannot be used ({error}); check the folder and "
@@ -108,7 +108,7 @@ class Store:
 
     @contextmanager
     def _changes(self) -> Iterator[sqlite3.Connection]:
-        """Return a transaction that is on the disk at the end of the block."""
+        """Run the block as a transaction, which is on the disk at its end."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -127,12 +127,12 @@ class Store:
         """
         code, completion = _random_code(), completion_code or _random_code()
         with self._changes() as connection:
-            given_up = _now(-ABANDONED)
+            abandoned_before = _now(-ABANDONED)
             taken = {
                 number
                 for (number,) in connection.execute(
                     "SELECT number FROM listeners WHERE completed_at != '' OR seen_at >= ?",
-                    (given_up,),
+                    (abandoned_before,),
                 )
             }
             number = next(number for number in count() if number not in taken)

@@ -129,14 +129,14 @@ def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
     """
     kept = set(listeners)
     answers = [a for a in test.answers if a.listener in kept and is_counted(a)]
-    ratings, preferences, same = [], [], 0
+    ratings, preferences, num_same = [], [], 0
     of_trial: defaultdict[tuple[str, int], list[Rating]] = defaultdict(list)
     for answer in answers:
         first = test.clips[answer.first]
         if answer.question == PREFERENCE:
             second = test.clips[answer.second]
             if first.condition == second.condition:
-                same += 1
+                num_same += 1
                 continue
             won, confidence = answer.answer == "first", float(answer.confidence or 1)
             preferences.append(Preference(answer.listener, first, second, won, confidence))
@@ -145,30 +145,35 @@ def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
             ratings.append(rating)
             of_trial[answer.listener, answer.trial].append(rating)
     ratings += [
-        Rating(together[0].listener, OVERALL, together[0].clip, fmean(r.value for r in together))
-        for together in of_trial.values()
+        Rating(
+            of_one_trial[0].listener,
+            OVERALL,
+            of_one_trial[0].clip,
+            fmean(r.value for r in of_one_trial),
+        )
+        for of_one_trial in of_trial.values()
     ]
     judged = [rating.clip for rating in ratings]
     judged += [clip for choice in preferences for clip in (choice.first, choice.second)]
     conditions = sorted({clip.condition for clip in judged})
-    heard = sorted({rating.listener for rating in ratings} | {p.listener for p in preferences})
+    judges = sorted({rating.listener for rating in ratings} | {p.listener for p in preferences})
     if len(conditions) < 2:
         raise CommandError(
             f"found answers about {_one(conditions, 'condition')}, expected at least two, since a "
             "report compares conditions"
         )
-    if len(heard) < 2:
+    if len(judges) < 2:
         raise CommandError(
-            f"found answers of {_one(heard, 'listener')}, expected at least two, since intervals "
+            f"found answers of {_one(judges, 'listener')}, expected at least two, since intervals "
             "are computed from the differences between listeners"
         )
     return Judgements(
-        listeners=tuple(heard),
+        listeners=tuple(judges),
         prompts=tuple(sorted({clip.prompt for clip in judged})),
         conditions=tuple(conditions),
         ratings=ratings,
         preferences=preferences,
-        same_condition=same,
+        same_condition=num_same,
     )
 
 

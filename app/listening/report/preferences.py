@@ -110,12 +110,12 @@ def preferences_of(
     names = [name for name in judged.conditions if name in present]
     place = {name: index for index, name in enumerate(names)}
     table = _table(judged, place, weighted=weighted)
-    both = pairs(names)
+    name_pairs = pairs(names)
 
     def statistic(weights: NDArray[np.float64]) -> NDArray[np.float64]:
         wins = np.einsum("blp,lpcd->bcd", weights, table, optimize=True)
         strengths = bradley_terry(wins)
-        apart = [strengths[:, place[a]] - strengths[:, place[b]] for a, b in both]
+        apart = [strengths[:, place[a]] - strengths[:, place[b]] for a, b in name_pairs]
         return np.concatenate([strengths, np.stack(apart, 1)], 1)
 
     intervals = bootstrap.intervals(statistic)
@@ -135,7 +135,7 @@ def preferences_of(
     first, first_p = _order(judged.preferences)
     return Preferences(
         strengths=strengths,
-        comparisons=_comparisons(judged, both, intervals[len(names) :], of_interest),
+        comparisons=_comparisons(judged, name_pairs, intervals[len(names) :], of_interest),
         wins=dict(won),
         first=first,
         first_p=first_p,
@@ -157,10 +157,10 @@ def _table(judged: Judgements, place: dict[str, int], *, weighted: bool) -> NDAr
 
 
 def _comparisons(
-    judged: Judgements, both: list[tuple[str, str]], apart: list[Interval], of_interest: float
+    judged: Judgements, name_pairs: list[tuple[str, str]], apart: list[Interval], of_interest: float
 ) -> list[Comparison]:
     by_pair: dict[tuple[str, str], defaultdict[str, list[float]]] = {
-        pair: defaultdict(list) for pair in both
+        pair: defaultdict(list) for pair in name_pairs
     }
     for p in judged.preferences:
         pair = (p.winner.condition, p.loser.condition)

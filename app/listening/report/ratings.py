@@ -73,24 +73,24 @@ def _of_question(
     names = [name for name in judged.conditions if name in present]
     place = {name: index for index, name in enumerate(names)}
     sums, counts = _totals(ratings, judged, place)
-    both = pairs(names)
+    name_pairs = pairs(names)
 
     def statistic(weights: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = weights.reshape(len(weights), -1)
         with np.errstate(divide="ignore", invalid="ignore"):
             means = (flat @ sums) / (flat @ counts)
-        apart = [means[:, place[a]] - means[:, place[b]] for a, b in both]
+        apart = [means[:, place[a]] - means[:, place[b]] for a, b in name_pairs]
         return np.concatenate([means, np.stack(apart, 1)], 1)
 
     intervals = bootstrap.intervals(statistic)
     means = []
     for name, interval in zip(names, intervals, strict=False):
         given = Counter(round(r.value) for r in ratings if r.clip.condition == name)
-        shares = tuple(given[number] for number in range(1, 6))
-        means.append(Mean(name, interval, sum(shares), shares))
+        given_counts = tuple(given[number] for number in range(1, 6))
+        means.append(Mean(name, interval, sum(given_counts), given_counts))
     means.sort(key=lambda one: (-one.mean.value, one.condition))
     return Ratings(
-        question, means, _comparisons(ratings, both, intervals[len(names) :], of_interest)
+        question, means, _comparisons(ratings, name_pairs, intervals[len(names) :], of_interest)
     )
 
 
@@ -110,12 +110,15 @@ def _totals(
 
 
 def _comparisons(
-    ratings: list[Rating], both: list[tuple[str, str]], apart: list[Interval], of_interest: float
+    ratings: list[Rating],
+    name_pairs: list[tuple[str, str]],
+    apart: list[Interval],
+    of_interest: float,
 ) -> list[Comparison]:
     """Compare the means of each listener's ratings of two conditions.
 
     Listeners may rate conditions after different prompts: what a prompt adds to all conditions is
-    subtracted. If a listener rated both after the same prompts, this changes nothing.
+    subtracted. If a listener rated name_pairs after the same prompts, this changes nothing.
     """
     of_cell: defaultdict[tuple[str, str], defaultdict[str, list[float]]]
     of_cell = defaultdict(lambda: defaultdict(list))
@@ -125,16 +128,16 @@ def _comparisons(
         clip = rating.clip
         of_cell[clip.condition, rating.listener][clip.prompt].append(rating.value)
         of_prompt[clip.prompt][clip.condition].append(rating.value)
-    added = {
+    prompt_means = {
         prompt: fmean(map(fmean, by_condition.values()))
         for prompt, by_condition in of_prompt.items()
     }
     means = {
-        key: fmean(fmean(values) - added[prompt] for prompt, values in cells.items())
+        key: fmean(fmean(values) - prompt_means[prompt] for prompt, values in cells.items())
         for key, cells in of_cell.items()
     }
     counts = {key: sum(map(len, cells.values())) for key, cells in of_cell.items()}
-    by_pair: dict[tuple[str, str], dict[str, list[float]]] = {pair: {} for pair in both}
+    by_pair: dict[tuple[str, str], dict[str, list[float]]] = {pair: {} for pair in name_pairs}
     answers: Counter[tuple[str, str]] = Counter()
     for (one, other), of_listener in by_pair.items():
         for listener in {listener for _, listener in means}:
