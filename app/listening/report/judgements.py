@@ -145,13 +145,8 @@ def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
             ratings.append(rating)
             of_trial[answer.listener, answer.trial].append(rating)
     ratings += [
-        Rating(
-            of_one_trial[0].listener,
-            OVERALL,
-            of_one_trial[0].clip,
-            fmean(r.value for r in of_one_trial),
-        )
-        for of_one_trial in of_trial.values()
+        Rating(trial[0].listener, OVERALL, trial[0].clip, fmean(r.value for r in trial))
+        for trial in of_trial.values()
     ]
     judged = [rating.clip for rating in ratings]
     judged += [clip for choice in preferences for clip in (choice.first, choice.second)]

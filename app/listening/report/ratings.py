@@ -118,7 +118,7 @@ def _comparisons(
     """Compare the means of each listener's ratings of two conditions.
 
     Listeners may rate conditions after different prompts: what a prompt adds to all conditions is
-    subtracted. If a listener rated name_pairs after the same prompts, this changes nothing.
+    subtracted. If a listener rated both after the same prompts, this changes nothing.
     """
     of_cell: defaultdict[tuple[str, str], defaultdict[str, list[float]]]
     of_cell = defaultdict(lambda: defaultdict(list))
