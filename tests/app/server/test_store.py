@@ -130,8 +130,8 @@ def test_files_are_removed_an_hour_after_their_session_unless_it_comes_back(tmp_
     """The connection of an idle session was lost."""
     folders = SessionFolders(tmp_path, keep=False)
     over, going_on, back = (folders.new(name) for name in ("over", "going on", "back"))
-    folders.leave("over")
-    folders.leave("back")
+    for name in ("over", "back", "unknown"):
+        folders.leave(name)
     clock[0] = 0.9
     folders.back("back")
     folders.new("going on")
@@ -144,7 +144,7 @@ def test_files_are_removed_an_hour_after_their_session_unless_it_comes_back(tmp_
     clock[0] = 25
     folders.new("other")
     assert not back.exists()
-    assert (len(folders._made), len(folders._left)) == (1, 0)  # the others are forgotten
+    assert (len(folders._made), len(folders._left)) == (2, 0)  # the others are forgotten
 
 
 def kept_job(folder, day, session, number, age_days, size):
