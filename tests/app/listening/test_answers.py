@@ -10,35 +10,14 @@ from app.listening.answers import (
     CREATE,
     DATABASE,
     TABLE,
-    Answer,
     read_answers,
     save_answer,
     write_answers,
 )
+from tests.support import blind_studies
 
-RATING = Answer(
-    listener="kd4ufw2m",
-    trial=3,
-    kind="rating",
-    question="coherence",
-    first="midi/a.mid",
-    answer="4",
-    heard_first=12.5,
-    seconds=20.25,
-    answered_at="2026-11-23T01:00:00Z",
-)
-PREFERENCE = replace(
-    RATING,
-    trial=4,
-    kind="preference",
-    question="preference",
-    second="midi/b.mid",
-    answer="second",
-    confidence=2,
-    heard_second=11.0,
-    expected="second",
-    repeats=3,
-)
+RATING = replace(blind_studies.RATING, trial=3)
+PREFERENCE = replace(blind_studies.PAIR, trial=4, expected="second", repeats=3)
 
 
 def test_table_and_database_have_the_answers_as_they_were_saved(tmp_path):
