@@ -66,7 +66,8 @@ def read_study(folder: Path) -> ListeningStudy:
     clips = {
         file: JudgedClip(
             *(file, row.prompt or f"piece {row.repetition}", row.condition),
-            *(_seconds(folder, row, name) for name in ("clip_seconds", "new_seconds")),
+            seconds=_seconds(folder, row, "clip_seconds"),
+            new_seconds=_seconds(folder, row, "new_seconds", empty="0"),
         )
         for file, row in rows.items()
     }
@@ -97,10 +98,11 @@ def read_study(folder: Path) -> ListeningStudy:
         ) from error
 
 
-def _seconds(folder: Path, row: Row, column: str) -> float:
+def _seconds(folder: Path, row: Row, column: str, empty: str = "") -> float:
+    """Return the number in a column; `empty` is read where there is none."""
     text = getattr(row, column)
     try:
-        seconds = float(text or 0 if column == "new_seconds" else text)
+        seconds = float(text or empty)
     except ValueError:
         seconds = math.inf
     if not 0 <= seconds < math.inf:
