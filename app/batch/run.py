@@ -361,7 +361,7 @@ class BatchRun:
                 assert source.last_bar is not None
                 music = real_music(
                     prompt_data(self.options, source),
-                    source.said,
+                    source.shown_path,
                     source.last_bar,
                     source.condition.music.bars,
                     source.condition.music.beats,
@@ -402,7 +402,7 @@ class BatchRun:
                 try:
                     opening = opening_of(self.options, source, model)
                 except OF_ONE_PROMPT as error:
-                    self._fail(source.said, error)
+                    self._fail(source.shown_path, error)
                     continue
                 drafts = engine.add(opening, [clip.seed for clip in of_source])
                 running.update(zip(drafts, of_source, strict=True))

@@ -129,15 +129,15 @@ def _differences(
 
 def _not_found(one: Comparison, shown: str, sized: str) -> str:
     power = one.power
-    said = (
+    sentence = (
         f"No difference between {one.condition} and {one.other} was shown {shown}. {sized} would "
         f"have been found with a probability of {power.reached:.0%}"
     )
     if power.needed == 0:
-        return f"{said}."
+        return f"{sentence}."
     if power.needed is None:
-        return f"{said}; more listeners than are practical are needed for {WANTED:.0%}."
-    return f"{said}; {plural(power.needed, 'more listener')} would raise this to {WANTED:.0%}."
+        return f"{sentence}; more listeners than are practical are needed for {WANTED:.0%}."
+    return f"{sentence}; {plural(power.needed, 'more listener')} would raise this to {WANTED:.0%}."
 
 
 def _share(one: Comparison, forward: bool) -> str:

@@ -57,7 +57,7 @@ def as_table(report: Report) -> str:
 def as_json(report: Report) -> str:
     """All results as a JSON object; numbers that do not exist are null."""
     judged = report.judged
-    said = {
+    results = {
         "title": report.title,
         "findings": findings(report),
         "options": asdict(report.options),
@@ -71,7 +71,7 @@ def as_json(report: Report) -> str:
         "ratings": [_plain(one) for one in report.ratings],
         "mixed_models": [_plain(one) for one in report.mixed],
     }
-    return json.dumps(said, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _lines(report: Report) -> Iterator[Line]:
@@ -118,13 +118,13 @@ def _compared(measure: str, question: str, one: Comparison) -> Line:
 def _preferences(report: Report) -> dict[str, Any] | None:
     if report.preferences is None:
         return None
-    said = _plain(report.preferences)
+    preferences = _plain(report.preferences)
     # keys of JSON are strings
-    said["wins"] = [
+    preferences["wins"] = [
         {"condition": one, "other": other, "wins": wins}
         for (one, other), wins in sorted(report.preferences.wins.items())
     ]
-    return said
+    return preferences
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any part of a report

@@ -106,7 +106,7 @@ def as_page(report: Report) -> str:
             plural(sum(r.question != "overall" for r in judged.ratings), "rating"),
         ],
         about_ranges=ABOUT_RANGES,
-        found=findings_by_subject(report),
+        findings=findings_by_subject(report),
         shares=_SHARES,
         points=_POINTS,
         differences=scale_around([part for one in compared for part in one.estimate[:3]]),
