@@ -23,6 +23,7 @@ from app.cli.arguments import (
     chosen_models,
     music_options,
     seconds_between_bars,
+    whole,
 )
 from app.cli.signals import on_signal
 from app.compose.options import LARGEST_SEED, NEW_PIECE_BARS, STUDYING
@@ -69,7 +70,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--width",
-        type=_whole(1, _MOST_WIDTH),
+        type=whole(1, _MOST_WIDTH),
         default=32,
         metavar="N",
         help="number of clips generated at once; affects speed and memory (up to 9 MB per clip), "
@@ -105,7 +106,7 @@ def _add_music(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--count",
-        type=_whole(1, _MOST_CLIPS),
+        type=whole(1, _MOST_CLIPS),
         default=4,
         metavar="N",
         help="clips per prompt or, without prompts, per model (default: %(default)s)",
@@ -123,7 +124,7 @@ def _add_music(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=_whole(0, LARGEST_SEED),
+        type=whole(0, LARGEST_SEED),
         default=0,
         metavar="N",
         help="seed of the first clip of each prompt; further clips add 1, 2, ... (default: "
@@ -150,7 +151,7 @@ def _add_clips(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--clip-bars",
-        type=_whole(1, 4096),
+        type=whole(1, 4096),
         default=4,
         metavar="N",
         help="bars of the prompt in a clip, with --clip tail (default: %(default)s)",
@@ -311,17 +312,6 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 
     with on_signal(ask, signal.SIGINT, signal.SIGTERM):
         yield asked.is_set
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    """Argument type: an integer in a range."""
-
-    def number(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:,} to {most:,}")
-        return int(text)
-
-    return number
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -39,6 +39,17 @@ def parsed_by(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
     return parsed
 
 
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Argument type: an integer in a range."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:,} to {most:,}")
+        return int(text)
+
+    return number
+
+
 def size(text: str, most: float = math.inf) -> int:
     """Argument type: a size in bytes; `most` is that of MIDI files that can be read."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)B?", text.strip(), re.IGNORECASE)
