@@ -159,6 +159,9 @@ def test_what_cannot_be_made_ends_the_study_before_it_begins(quick_model, tmp_pa
     with pytest.raises(CommandError, match="the file has 3 bars, but 2 bars of real music after"):
         run(quick_model, asked(config, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+    config.write_text(config.read_text().replace("cool, model: piano", "cool, model: nowhere"))
+    with pytest.raises(CommandError, match="the condition 'cool': no model 'nowhere': expected"):
+        asked(config, tmp_path / "out")
 
 
 def test_json_of_mirex_goes_in_and_comes_out(quick_model, tmp_path):
