@@ -113,8 +113,6 @@ class Stems:
     """Track names by ID, in the order of the score."""
     raw: Path | None = None
     """The folder of the raw files."""
-    begin_seconds: float = 0.0
-    """Where in the score the sound begins."""
 
     @property
     def seconds(self) -> float:
@@ -253,7 +251,7 @@ def render(
             progress(1.0)
         undo.pop_all()
     files = SoundFiles(folder, name, names)
-    return Stems(files, sample_rate, whole, tracks, names, raw, begin_seconds)
+    return Stems(files, sample_rate, whole, tracks, names, raw)
 
 
 def _tracks(

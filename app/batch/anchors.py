@@ -82,7 +82,7 @@ def anchor_of(
     last_bar: int,
     kind: RealKind,
     seed: int,
-    clip: tuple[ClipKind, int],
+    part: tuple[ClipKind, int],
 ) -> Excerpt:
     """Return the part of a clip of real music, or of a low anchor.
 
@@ -91,11 +91,11 @@ def anchor_of(
         last_bar: the last bar of the prompt, from 1.
         kind: what follows the prompt.
         seed: of the order of bars or notes.
-        clip: what the clip contains, and how many bars of the prompt if it is `tail`.
+        part: what the clip contains, and how many bars of the prompt if it is `tail`.
     """
     scores = {"shuffled_bars": shuffle_bars, "shuffled_notes": shuffle_notes}
     score = scores[kind](music, last_bar, seed) if kind in scores else music.score
-    kept = bars_before(*clip, last_bar)
+    kept = bars_before(*part, last_bar)
     begin = music.line(last_bar - kept) if kept < last_bar else 0
     return Excerpt(score, begin, music.line(last_bar), music.splice_ticks, kept + 1)
 
@@ -111,16 +111,17 @@ def shuffle_bars(music: Prompt, last_bar: int, seed: int) -> Score:
     places = _other_places(notated, np.random.default_rng(seed))
     lengths = np.diff(lines)  # those of estimated beats all differ slightly
 
-    def moved(track: Track) -> NDArray[np.int64]:
+    def move(track: Track) -> NDArray[np.int64]:
         notes = track.notes.copy()
         new = np.flatnonzero(notes[:, 0] >= lines[0])
         bar = np.minimum(np.searchsorted(lines, notes[new, 0], side="right"), len(places)) - 1
-        scale, to = lengths[places[bar]], lengths[bar]
-        notes[new, 0] = lines[places[bar]] + (notes[new, 0] - lines[bar]) * scale // to
-        notes[new, 1] = notes[new, 1] * scale // to
+        length, new_length = lengths[bar], lengths[places[bar]]
+        in_bar = (notes[new, 0] - lines[bar]) * new_length // length
+        notes[new, 0] = lines[places[bar]] + in_bar
+        notes[new, 1] = notes[new, 1] * new_length // length
         return notes
 
-    return _with_notes(music, int(lines[0]), moved)
+    return _with_notes(music, int(lines[0]), move)
 
 
 def shuffle_notes(music: Prompt, last_bar: int, seed: int) -> Score:
@@ -131,7 +132,7 @@ def shuffle_notes(music: Prompt, last_bar: int, seed: int) -> Score:
     splice = music.line(last_bar)
     random = np.random.default_rng(seed)
 
-    def moved(track: Track) -> NDArray[np.int64]:
+    def move(track: Track) -> NDArray[np.int64]:
         notes = track.notes.copy()
         new = np.flatnonzero(notes[:, 0] >= splice)
         orders = [random.permutation(notes[new, 2]) for _ in range(_TRIES)]
@@ -139,7 +140,7 @@ def shuffle_notes(music: Prompt, last_bar: int, seed: int) -> Score:
         notes[new, 2] = min(orders, key=lambda pitches: _repeated(notes[new, 0], ends, pitches))
         return notes
 
-    return _with_notes(music, splice, moved)
+    return _with_notes(music, splice, move)
 
 
 def _repeated(onsets: NDArray[np.int64], ends: NDArray[np.int64], pitches: NDArray) -> int:
@@ -159,15 +160,15 @@ def _other_places(lengths: NDArray[np.int64], random: np.random.Generator) -> ND
     return places
 
 
-def _with_notes(music: Prompt, splice: int, moved: Callable[[Track], NDArray[np.int64]]) -> Score:
-    """Return the piece with the notes that `moved` returns.
+def _with_notes(music: Prompt, splice: int, move: Callable[[Track], NDArray[np.int64]]) -> Score:
+    """Return the piece with the notes that `move` returns.
 
     After the splice, a note ends when its key is played again, and at the end of the piece.
     """
     end = music.splice_ticks
     tracks: list[Track] = []
     for track in music.score.tracks:
-        notes = moved(track)
+        notes = move(track)
         notes = notes[np.lexsort((notes[:, 0], notes[:, 2]))]
         until = np.full(len(notes), end)
         again = (notes[1:, 2] == notes[:-1, 2]) & (notes[1:, 0] > notes[:-1, 0])

@@ -166,7 +166,7 @@ class Source(NamedTuple):
     last_bar: int | None = None
 
     @property
-    def said(self) -> str:
+    def shown_path(self) -> str:
         """The prompt's path as given, as printable text."""
         return printable(self.path) if self.path else ""
 
@@ -242,7 +242,9 @@ def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> 
         if condition.kind != "model":
             source = Source(name, condition, "", path, sha256, last_bar)
             bars = condition.music.bars
-            splice = check_real_music(data, source.said, last_bar, bars, condition.music.beats)
+            splice = check_real_music(
+                data, source.shown_path, last_bar, bars, condition.music.beats
+            )
         else:
             style = condition.music.style or ""
             heard = with_told_drums(score, condition.music.drums, printable(path))
@@ -290,7 +292,7 @@ def prompt_data(options: BatchOptions, source: Source) -> bytes:
     assert source.path is not None
     data, sha256 = _read(options, source.path)
     if sha256 != source.sha256:
-        raise MidiError(f"{source.said}: the file has changed since it was checked")
+        raise MidiError(f"{source.shown_path}: the file has changed since it was checked")
     return data
 
 
@@ -309,14 +311,14 @@ def _prompt(
     data: bytes,
     score: Score | None = None,
 ) -> Prompt:
-    score = read_midi(data, name=source.said) if score is None else score
+    score = read_midi(data, name=source.shown_path) if score is None else score
     return read_prompt(
         data,
-        source.said,
+        source.shown_path,
         source.last_bar,
         tokenizer=model.tokenizer,
         beats=source.condition.music.beats,
-        score=with_told_drums(score, source.condition.music.drums, source.said),
+        score=with_told_drums(score, source.condition.music.drums, source.shown_path),
     )
 
 
@@ -389,7 +391,7 @@ def planned_row(options: BatchOptions, clip: Clip, model: MusicModel | None) -> 
 def prompt_path(options: BatchOptions, source: Source) -> str:
     """Return the path of a prompt in the manifest."""
     if source.path is None or not options.is_blind:
-        return source.said
+        return source.shown_path
     return printable(Path(os.path.relpath(source.path, options.folder)))
 
 

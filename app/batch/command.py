@@ -23,6 +23,7 @@ from app.cli.arguments import (
     chosen_models,
     music_options,
     seconds_between_bars,
+    whole,
 )
 from app.cli.signals import on_signal
 from app.compose.options import LARGEST_SEED, NEW_PIECE_BARS, STUDYING
@@ -59,15 +60,8 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         "docs/pages/how-to/listening.md. It determines the clips; the options for clips cannot be "
         "used with it",
     )
-    parser.add_argument(
-        "--prompts",
-        type=Path,
-        nargs="+",
-        default=[],
-        metavar="DIR_OR_FILE",
-        help="MIDI and MusicXML files to continue, and folders to search for them (default: "
-        "none; pieces are generated from nothing)",
-    )
+    _add_music(parser)
+    _add_clips(parser)
     parser.add_argument(
         "--output",
         type=Path,
@@ -76,56 +70,8 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
         help="output folder; a folder that already contains a batch requires --resume",
     )
     parser.add_argument(
-        "--count",
-        type=_whole(1, _MOST_CLIPS),
-        default=4,
-        metavar="N",
-        help="clips per prompt or, without prompts, per model (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--models",
-        type=_names,
-        nargs="+",
-        default=(),
-        metavar="NAME_OR_DIR",
-        help="names or folders of models. Prompts with drums or several "
-        "instruments are continued by groove, others by piano; if that model is not listed, the "
-        "first one is used. Without prompts, each listed model generates clips (default: all "
-        "released models with prompts, piano without)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=_whole(0, LARGEST_SEED),
-        default=0,
-        metavar="N",
-        help="seed of the first clip of each prompt; further clips add 1, 2, ... (default: "
-        "%(default)s)",
-    )
-    add_music_options(parser, ("seed", "variations", *STUDYING))
-    add_shared(parser, *PROMPT)
-    parser.add_argument(
-        "--audio",
-        choices=AUDIO_FORMATS,
-        help="also render audio in this format, with the built-in player, which gives the same "
-        "samples on every machine",
-    )
-    add_shared(parser, "--soundfont")
-    parser.add_argument(
-        "--clip",
-        choices=get_args(ClipKind),
-        help="what a clip contains: tail, the last bars of the prompt and the new music; new, only "
-        "the new music; or whole, the whole piece (default: tail with --audio, otherwise whole)",
-    )
-    parser.add_argument(
-        "--clip-bars",
-        type=_whole(1, 4096),
-        default=4,
-        metavar="N",
-        help="bars of the prompt in a clip, with --clip tail (default: %(default)s)",
-    )
-    parser.add_argument(
         "--width",
-        type=_whole(1, _MOST_WIDTH),
+        type=whole(1, _MOST_WIDTH),
         default=32,
         metavar="N",
         help="number of clips generated at once; affects speed and memory (up to 9 MB per clip), "
@@ -146,6 +92,71 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     )
     add_shared(parser, *COMPUTE, "--json")
     parser.set_defaults(run=batch_command, bars=NEW_PIECE_BARS)
+
+
+def _add_music(parser: argparse.ArgumentParser) -> None:
+    """Add prompts, models and the options of the music."""
+    parser.add_argument(
+        "--prompts",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DIR_OR_FILE",
+        help="MIDI and MusicXML files to continue, and folders to search for them (default: "
+        "none; pieces are generated from nothing)",
+    )
+    parser.add_argument(
+        "--count",
+        type=whole(1, _MOST_CLIPS),
+        default=4,
+        metavar="N",
+        help="clips per prompt or, without prompts, per model (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--models",
+        type=_names,
+        nargs="+",
+        default=(),
+        metavar="NAME_OR_DIR",
+        help="names or folders of models. Prompts with drums or several "
+        "instruments are continued by groove, others by piano; if that model is not listed, the "
+        "first one is used. Without prompts, each listed model generates clips (default: all "
+        "released models with prompts, piano without)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=whole(0, LARGEST_SEED),
+        default=0,
+        metavar="N",
+        help="seed of the first clip of each prompt; further clips add 1, 2, ... (default: "
+        "%(default)s)",
+    )
+    add_music_options(parser, ("seed", "variations", *STUDYING))
+    add_shared(parser, *PROMPT)
+
+
+def _add_clips(parser: argparse.ArgumentParser) -> None:
+    """Add what a clip contains, and its sound."""
+    parser.add_argument(
+        "--audio",
+        choices=AUDIO_FORMATS,
+        help="also render audio in this format, with the built-in player, which gives the same "
+        "samples on every machine",
+    )
+    add_shared(parser, "--soundfont")
+    parser.add_argument(
+        "--clip",
+        choices=get_args(ClipKind),
+        help="what a clip contains: tail, the last bars of the prompt and the new music; new, only "
+        "the new music; or whole, the whole piece (default: tail with --audio, otherwise whole)",
+    )
+    parser.add_argument(
+        "--clip-bars",
+        type=whole(1, 4096),
+        default=4,
+        metavar="N",
+        help="bars of the prompt in a clip, with --clip tail (default: %(default)s)",
+    )
 
 
 def batch_command(given: argparse.Namespace) -> None:
@@ -302,17 +313,6 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 
     with on_signal(ask, signal.SIGINT, signal.SIGTERM):
         yield asked.is_set
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    """Argument type: an integer in a range."""
-
-    def number(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:,} to {most:,}")
-        return int(text)
-
-    return number
 
 
 def _shard(text: str) -> tuple[int, int]:

@@ -12,10 +12,10 @@ from app.batch import webmushra
 from app.batch.manifest import NAME, Row, sha256_of, write_manifest
 from app.batch.mirex import generation, is_mirex
 from app.files import safe_name
-from relpe.files import atomic_write
+from relpe.files import write_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from app.batch.clips import BatchOptions, Study
 
@@ -32,25 +32,22 @@ def complete_study(options: BatchOptions, study: Study, rows: Sequence[Row]) -> 
     Running it again changes nothing. Raises OSError if a file cannot be written.
     """
     folder = options.output
-    rows = [row for _, of_prompt in _by_prompt(rows) for row in _levelled(folder, list(of_prompt))]
+    prompts = groupby(sorted(rows, key=lambda row: row.prompt), lambda row: row.prompt)
+    rows = [row for _, of_prompt in prompts for row in _levelled(folder, list(of_prompt))]
     write_manifest(folder / NAME, rows, blind=True)
-    _write(folder / STUDY_NAME, study.config.encode())
+    write_text(folder / STUDY_NAME, study.config)
     if options.audio == "wav":
         text = webmushra.experiment(study.name, safe_name(study.name).lower(), study.question, rows)
-        _write(folder / webmushra.NAME, text.encode())
+        write_text(folder / webmushra.NAME, text)
     for row in rows:
         if is_mirex(Path(row.prompt)):
             (folder / MIREX_FOLDER).mkdir(exist_ok=True)
             text = generation((folder / row.file).read_bytes(), int(row.new_bar))
-            _write(folder / MIREX_FOLDER / f"{Path(row.file).stem}.json", text)
+            write_text(folder / MIREX_FOLDER / f"{Path(row.file).stem}.json", text)
     for path in folder.rglob("*"):
         if path.is_file() and not path.name.startswith("."):
             os.utime(path, (_TIME, _TIME))
     return rows
-
-
-def _by_prompt(rows: Iterable[Row]) -> groupby[str, Row]:
-    return groupby(sorted(rows, key=lambda row: row.prompt), lambda row: row.prompt)
 
 
 def _levelled(folder: Path, rows: list[Row]) -> list[Row]:
@@ -58,12 +55,10 @@ def _levelled(folder: Path, rows: list[Row]) -> list[Row]:
 
     They only differ if the peaks of one are too high for the loudness of the study.
     """
-    heard = [float(row.loudness) for row in rows if row.loudness not in ("", "-inf")]
-    lowest = min(heard, default=0.0)
+    heard = {row: float(row.loudness) for row in rows if row.loudness not in ("", "-inf")}
+    lowest = min(heard.values(), default=0.0)
     return [
-        _turned_down(folder, row, lowest)
-        if row.loudness not in ("", "-inf") and float(row.loudness) > lowest + _SAME_LUFS
-        else row
+        _turned_down(folder, row, lowest) if heard.get(row, lowest) > lowest + _SAME_LUFS else row
         for row in rows
     ]
 
@@ -78,8 +73,3 @@ def _turned_down(folder: Path, row: Row, lufs: float) -> Row:
     samples *= 10 ** ((lufs - float(row.loudness)) / 20)
     save_audio(Audio(samples, rate, "builtin"), path)
     return replace(row, loudness=f"{lufs:.2f}", audio_sha256=sha256_of(path))
-
-
-def _write(path: Path, content: bytes) -> None:
-    with atomic_write(path) as beside:
-        beside.write_bytes(content)

@@ -119,14 +119,14 @@ def part_from(score: Score, begin: int) -> Score:
     """
     if begin == 0:
         return score
-    controls = once_each(partial(_from, begin=begin))
+    shorten = once_each(partial(_events_from, begin=begin))
     tracks = (
         replace(
             track,
             notes=_notes_from(track, begin),
-            controls=controls(track.controls),
-            bends=controls(track.bends),
-            note_bends=controls(track.note_bends),
+            controls=shorten(track.controls),
+            bends=shorten(track.bends),
+            note_bends=shorten(track.note_bends),
         )
         for track in score.tracks
     )
@@ -150,10 +150,11 @@ def _notes_from(track: Track, begin: int) -> NDArray[np.int64]:
     return np.column_stack([starts - begin, ends[kept] - starts, notes[kept, 2:]])
 
 
-def _from(table: NDArray[np.int64], begin: int) -> NDArray[np.int64]:
+def _events_from(table: NDArray[np.int64], begin: int) -> NDArray[np.int64]:
     """Return controllers (c, 3) or bends (p, 2) from a tick on, after the last one before it.
 
-    The last ones of different controllers keep their order, which matters for data entry.
+    That is the last one of each number, in the second column; they keep their order, which matters
+    for data entry. Bends have no number.
     """
     before, after = table[table[:, 0] < begin], table[table[:, 0] >= begin]
     if table.shape[1] == 3:

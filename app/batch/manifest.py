@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -184,14 +184,15 @@ def write_manifest(path: Path, rows: Iterable[Row], *, blind: bool = False) -> N
     """Write all rows atomically; if `blind`, sorted by name, in a manifest and a key."""
     tables = [asdict(row) for row in rows]
     if not blind:
-        _write_table(path, COLUMNS, tables)
+        write_table(path, COLUMNS, tables)
         return
     tables.sort(key=lambda row: row["file"])
-    _write_table(path.with_name(KEY_NAME), KEY_COLUMNS, tables)
-    _write_table(path, BLIND_COLUMNS, tables)
+    write_table(path.with_name(KEY_NAME), KEY_COLUMNS, tables)
+    write_table(path, BLIND_COLUMNS, tables)
 
 
-def _write_table(path: Path, columns: Sequence[str], rows: Iterable[dict[str, str]]) -> None:
+def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+    """Write some columns of rows as CSV, atomically. Raises OSError if it cannot be written."""
     with atomic_write(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, columns, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()

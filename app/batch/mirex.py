@@ -68,23 +68,21 @@ def _notes(notes: Any, first: int, end: int) -> list[tuple[int, int, int, int]]:
     """Rows of notes in ticks. Raises ValueError for other values."""
     if not isinstance(notes, list) or len(notes) > _MOST_NOTES:
         raise ValueError(f"expected a list of at most {_MOST_NOTES:,} notes")
+    ranges = {"start": (first, end - 1), "pitch": (0, 127), "duration": (1, MOST_SIXTEENTHS)}
     rows: list[tuple[int, int, int, int]] = []
     for note in notes:
         if not isinstance(note, dict):
             raise ValueError(f"a note is {note!r}, expected start, pitch and duration")
-        start: Any = note.get("start")
-        pitch: Any = note.get("pitch")
-        duration: Any = note.get("duration")
-        values = (("start", start, first, end - 1), ("pitch", pitch, 0, 127))
-        for name, value, least, most in (*values, ("duration", duration, 1, MOST_SIXTEENTHS)):
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        for name, (least, most) in ranges.items():
+            value = note.get(name)
+            if type(value) is not int or not least <= value <= most:
                 raise ValueError(f"{name} is {value!r}, expected {least} to {most}")
-        length = min(duration, end - start)
-        rows.append((start * _TICKS, length * _TICKS, pitch, _VELOCITY))
+        start, length = note["start"], min(note["duration"], end - note["start"])
+        rows.append((start * _TICKS, length * _TICKS, note["pitch"], _VELOCITY))
     return rows
 
 
-def generation(clip: bytes, new_bar: int) -> bytes:
+def generation(clip: bytes, new_bar: int) -> str:
     """Return the new music of a clip in 4/4 as JSON; times are rounded to sixteenths.
 
     Args:
@@ -106,4 +104,4 @@ def generation(clip: bytes, new_bar: int) -> bytes:
         {"start": start, "pitch": pitch, "duration": duration}
         for start, pitch, duration in rows.tolist()
     ]
-    return (json.dumps({"generation": music}, indent=1) + "\n").encode()
+    return json.dumps({"generation": music}, indent=1) + "\n"

@@ -41,7 +41,7 @@ from app.batch.shards import check_shards, merge, missing_of_shards, of_shard, r
 from app.compose.continuation import finish
 from app.compose.engine import Engine
 from app.compose.models import PREPARING_TOLD, Models, MusicModel
-from app.compose.piece import Draft, Opening
+from app.compose.piece import Draft
 from app.errors import CommandError
 from app.text import plural
 from tokenization.errors import MidiError, TokenizerError
@@ -285,8 +285,13 @@ class BatchRun:
                     for clip, row in self.planned.items()
                     if clip.source.model == model.name and row.file not in self.rows
                 ]
+                for _ in model.preparing() if missing else ():
+                    yield from self._report(PREPARING_TOLD)
+                    if self.stop():
+                        break
                 if missing and not self.stop():
-                    yield from self._make_with(model, missing)
+                    with self._timed():
+                        yield from self._generate(model, missing)
             with self._timed():
                 while len(self._savers) and not self.stop():
                     self._take(SECONDS_BETWEEN_REPORTS)
@@ -356,7 +361,7 @@ class BatchRun:
                 assert source.last_bar is not None
                 music = real_music(
                     prompt_data(self.options, source),
-                    source.said,
+                    source.shown_path,
                     source.last_bar,
                     source.condition.music.bars,
                     source.condition.music.beats,
@@ -371,9 +376,7 @@ class BatchRun:
                 self._put(clip, excerpt, source.condition.music.bars)
             except OF_ONE_PROMPT as error:
                 self._fail(row.file, error)
-            while self._savers.full and not self.stop():
-                self._take(SECONDS_BETWEEN_REPORTS)
-                yield from self._report("rendering audio")
+            yield from self._wait_for_savers()
 
     def _finish_rendering(self) -> Iterator[BatchProgress]:
         """When the batch was stopped, waits for the clips that are being rendered."""
@@ -388,25 +391,21 @@ class BatchRun:
             yield from self._report("rendering the last clips")
             self._take(SECONDS_BETWEEN_REPORTS)
 
-    def _make_with(self, model: MusicModel, clips: Sequence[Clip]) -> Iterator[BatchProgress]:
-        """Make clips with one model; their audio may still be rendered afterwards."""
-        for _ in model.preparing():
-            yield from self._report(PREPARING_TOLD)
-            if self.stop():
-                return
-        with self._timed():
-            yield from self._generate(model, clips)
-
     def _generate(self, model: MusicModel, clips: Sequence[Clip]) -> Iterator[BatchProgress]:
+        """Make clips with one model; their audio may still be rendered afterwards."""
         engine = Engine(model, self.options.width)
         running: dict[Draft, Clip] = {}
         waiting = ((source, list(group)) for source, group in groupby(clips, lambda c: c.source))
         while not self.stop():
             while engine.has_room and (following := next(waiting, None)):
                 source, of_source = following
-                if (opening := self._opening(source, model)) is not None:
-                    drafts = engine.add(opening, [clip.seed for clip in of_source])
-                    running.update(zip(drafts, of_source, strict=True))
+                try:
+                    opening = opening_of(self.options, source, model)
+                except OF_ONE_PROMPT as error:
+                    self._fail(source.shown_path, error)
+                    continue
+                drafts = engine.add(opening, [clip.seed for clip in of_source])
+                running.update(zip(drafts, of_source, strict=True))
             if not running:
                 break
             done = [(running.pop(draft), draft) for draft in engine.step()]
@@ -414,22 +413,15 @@ class BatchRun:
                 if draft.sample.error is not None:
                     raise draft.sample.error
                 self._save(clip, draft)
-                while self._savers.full and not self.stop():
-                    self._take(SECONDS_BETWEEN_REPORTS)
-                    yield from self._report("rendering audio", running)
+                yield from self._wait_for_savers(running)
             self._take()
             yield from self._report("generating", running)
 
-    def _opening(self, source: Source, model: MusicModel) -> Opening | None:
-        """Return the opening of a source.
-
-        It is None, with a notice, if its prompt can no longer be used.
-        """
-        try:
-            return opening_of(self.options, source, model)
-        except OF_ONE_PROMPT as error:
-            self._fail(source.said, error)
-            return None
+    def _wait_for_savers(self, drafts: Iterable[Draft] = ()) -> Iterator[BatchProgress]:
+        """Wait until the savers take another clip, or the batch is stopped."""
+        while self._savers.full and not self.stop():
+            self._take(SECONDS_BETWEEN_REPORTS)
+            yield from self._report("rendering audio", drafts)
 
     def _save(self, clip: Clip, draft: Draft) -> None:
         """Pass a finished piece to the savers, which write the files of its clip."""

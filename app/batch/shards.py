@@ -56,13 +56,13 @@ def _shards(
 
 def missing_of_shards(options: BatchOptions, planned: Sequence[Row]) -> str:
     """One sentence that names the shards whose clips are missing; empty if none are."""
-    missing: dict[str, int] = {}
-    for part, _, rows, planned_rows in _shards(options, planned):
-        if count := sum(row.file not in rows for row in planned_rows):
-            missing[part] = count
-    if not missing:
+    missing = {
+        part: sum(row.file not in rows for row in planned_rows)
+        for part, _, rows, planned_rows in _shards(options, planned)
+    }
+    if not any(missing.values()):
         return ""
-    parts = (f"{part} ({plural(count, 'clip')})" for part, count in missing.items())
+    parts = (f"{part} ({plural(count, 'clip')})" for part, count in missing.items() if count)
     return (
         f"{options.output}: of {len(planned):,} clips, {sum(missing.values()):,} are missing, "
         f"those of --shard {', '.join(parts)}; the shard that ends last merges all"

@@ -6,6 +6,7 @@ Source: its documentation for experimenters (`doc/experimenter.md` of audiolabs/
 from __future__ import annotations
 
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -41,7 +42,7 @@ def experiment(name: str, identifier: str, question: str, rows: Iterable[Row]) -
                 "mustRate": True,
                 "mustPlayback": "ended",
                 "stimuli": {
-                    stem(row.audio): f"{_FOLDER}/{identifier}/{row.audio}" for row in on_page
+                    Path(row.audio).stem: f"{_FOLDER}/{identifier}/{row.audio}" for row in on_page
                 },
                 "response": [
                     {
@@ -81,8 +82,3 @@ def experiment(name: str, identifier: str, question: str, rows: Iterable[Row]) -
         "pages": [volume, pages, finish],
     }
     return yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=100)
-
-
-def stem(path: str) -> str:
-    """Return the blind name of a file."""
-    return path.rpartition("/")[2].rpartition(".")[0]

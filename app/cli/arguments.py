@@ -8,6 +8,7 @@ import math
 import os
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,25 +39,30 @@ def parsed_by(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
     return parsed
 
 
-def _file_size(text: str) -> int:
-    """Argument type: a size that the parser of MIDI files accepts."""
-    num_bytes = size(text)
-    if num_bytes > LARGEST_FILE:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is above {LARGEST_FILE // 1_000_000}MB, the largest MIDI file that can be "
-            "read"
-        )
-    return num_bytes
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """Argument type: an integer in a range."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least:,} to {most:,}")
+        return int(text)
+
+    return number
 
 
-def size(text: str) -> int:
-    """Argument type: a size in bytes."""
+def size(text: str, most: float = math.inf) -> int:
+    """Argument type: a size in bytes; `most` is that of MIDI files that can be read."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)B?", text.strip(), re.IGNORECASE)
     if match is None or float(match[1]) <= 0:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a size, expected one such as 500KB or 10MB"
         )
-    return math.ceil(float(match[1]) * 1000 ** " KMG".index(match[2].upper() or " "))
+    num_bytes = math.ceil(float(match[1]) * 1000 ** " KMG".index(match[2].upper() or " "))
+    if num_bytes > most:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is above {most // 1_000_000}MB, the largest MIDI file that can be read"
+        )
+    return num_bytes
 
 
 SHARED: dict[str, dict[str, Any]] = {
@@ -83,7 +89,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "SoundFont for the audio (default: a General MIDI SoundFont)",
     },
     "--max-file-size": {
-        "type": _file_size,
+        "type": partial(size, most=LARGEST_FILE),
         "default": MAX_FILE_BYTES,
         "metavar": "SIZE",
         "help": "maximum size of a MIDI file, such as 500KB or 10MB, at most "

@@ -37,11 +37,15 @@ from app.compose.plan.asked import (
 from app.compose.tracks import with_told_drums
 from app.errors import CommandError
 from app.files import read_file, read_music_file
+from app.text import plural
 from tokenization.errors import MidiError, TokenizerError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from app.compose.continuation import Result, Steps
     from app.compose.models import Models, MusicModel
+    from app.compose.piece import Piece
     from app.compose.plan.asked import Heard
     from app.compose.prompt.prompt import Prompt
     from app.compose.prompt.report import PromptFacts
@@ -162,17 +166,12 @@ def continue_command(options: argparse.Namespace) -> None:
     music = music_options(options)
     targets = _targets(options, music)
     name = options.prompt.name
-    data, score = read_music_file(options.prompt, options.max_file_size, strict=options.strict)
-    score = with_told_drums(score, music.drums, name)
+    data, score = _read_prompt_file(options, music)
     targets.check_piano(score)
     model = _automatic(chosen_models(options, options.model), score, music)
     prompt = read_prompt(data, name, tokenizer=model.tokenizer, beats=options.beats, score=score)
     music = in_bars(_as_long_as_the_form(options, music, prompt), prompt)
-    for notice in prompt.facts.notices:
-        print(f"{name}: {notice}", file=sys.stderr)
-    if targets.audio:
-        end = NewBars.after(prompt, music.bars).end_ticks
-        check_length(float(prompt.score.seconds_at(end)))
+    _check_prompt(prompt, targets, NewBars.after(prompt, music.bars).end_ticks)
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
 
 
@@ -185,8 +184,7 @@ def fill_command(options: argparse.Namespace) -> None:
     music = music_options(options)
     targets = _targets(options, music)
     name = options.prompt.name
-    data, score = read_music_file(options.prompt, options.max_file_size, strict=options.strict)
-    score = with_told_drums(score, music.drums, name)
+    data, score = _read_prompt_file(options, music)
     targets.check_piano(score)
     first, last = options.bar_range
     numbers: dict[str, frozenset[int]] = {}
@@ -217,11 +215,23 @@ def fill_command(options: argparse.Namespace) -> None:
             raise
         model, prompt = other, read(tokenizer=other.tokenizer)
     music = passage_options(music, passage, prompt)
-    for notice in prompt.facts.notices:
-        print(f"{name}: {notice}", file=sys.stderr)
-    if targets.audio:
-        check_length(float(prompt.score.seconds_at(prompt.score.end_ticks)))
+    _check_prompt(prompt, targets, prompt.score.end_ticks)
     _finish(options, music, targets, model, continue_prompt(model, prompt, music), prompt)
+
+
+def _read_prompt_file(options: argparse.Namespace, music: MusicOptions) -> tuple[bytes, Score]:
+    """Return the prompt's file as MIDI, and its score with the drums that the options name."""
+    is_strict = getattr(options, "strict", False)
+    data, score = read_music_file(options.prompt, options.max_file_size, strict=is_strict)
+    return data, with_told_drums(score, music.drums, options.prompt.name)
+
+
+def _check_prompt(prompt: Prompt, targets: Targets, end_ticks: int) -> None:
+    """Print what users should know of a prompt; raise SoundError if its piece is too long."""
+    for notice in prompt.facts.notices:
+        print(f"{prompt.name}: {notice}", file=sys.stderr)
+    if targets.audio:
+        check_length(float(prompt.score.seconds_at(end_ticks)))
 
 
 def _automatic(models: Models, score: Score | None, music: MusicOptions) -> MusicModel:
@@ -294,8 +304,7 @@ def replay_command(options: argparse.Namespace) -> None:
         _finish(options, music, targets, model, generate_piece(model, music))
         return
     name = options.prompt.name
-    data, score = read_music_file(options.prompt, options.max_file_size)
-    score = with_told_drums(score, music.drums, name)
+    data, score = _read_prompt_file(options, music)
     if not settings.fits(data):
         raise CommandError(
             f"{name}: not the file that was continued, since its content differs; give that file "
@@ -413,34 +422,34 @@ def _finish(
             )
         )
     else:
-        from app.compose.plan.lead_sheet import LeadSheet
-        from app.text import plural
-
-        names = ", ".join(map(str, targets.paths))
         assert music.seed is not None  # the arguments have given it one
-        numbers = range(music.seed, music.seed + len(result.pieces))
-        seeds = ", ".join(map(str, numbers))
-        first = prompt.bars_before if prompt else 0
-        before = _heard_before(prompt) if music.form else []
-        for seed, piece in zip(numbers, result.pieces, strict=True):
-            if piece.choice is not None:
-                alone = "" if music.rank_every else f"; alone: --seed {piece.seed} --takes 1"
-                print(f"seed {seed}: {piece.choice.line()}{alone}", file=sys.stderr)
-            if music.chords is None and music.form is None:
-                continue
-            sheet = LeadSheet.of(piece.score)
-            for met in (
-                chords_met(music, sheet, first, piece.bars),
-                form_met(music, sheet, before, piece.bars),
-            ):
-                if met is not None:
-                    print(f"seed {seed}: {met}", file=sys.stderr)
-            if cut := form_cut(music, before, piece.bars):
-                print(f"seed {seed}: {cut}", file=sys.stderr)
-        what = f"seed{'s' if music.variations > 1 else ''} {seeds}, model {model.name}"
+        seeds = range(music.seed, music.seed + len(result.pieces))
+        for seed, piece in zip(seeds, result.pieces, strict=True):
+            for line in _about_piece(piece, music, prompt):
+                print(f"seed {seed}: {line}", file=sys.stderr)
+        what = f"seed{'s' if music.variations > 1 else ''} {', '.join(map(str, seeds))}"
+        what += f", model {model.name}"
         if key is not None:
             what += f", closes in {key_name(key)}"
+        names = ", ".join(map(str, targets.paths))
         print(f"{names}: {plural(result.bars, 'bar')}, {what}", file=sys.stderr)
+
+
+def _about_piece(piece: Piece, music: MusicOptions, prompt: Prompt | None) -> Iterator[str]:
+    """Yield why a piece was chosen, and how it meets the chords and the form that were asked."""
+    from app.compose.plan.lead_sheet import LeadSheet
+
+    if piece.choice is not None:
+        alone = "" if music.rank_every else f"; alone: --seed {piece.seed} --takes 1"
+        yield f"{piece.choice.line()}{alone}"
+    if music.chords is None and music.form is None:
+        return
+    sheet, first = LeadSheet.of(piece.score), prompt.bars_before if prompt else 0
+    before = _heard_before(prompt) if music.form else []
+    met = chords_met(music, sheet, first, piece.bars), form_met(music, sheet, before, piece.bars)
+    yield from map(str, filter(None, met))
+    if cut := form_cut(music, before, piece.bars):
+        yield cut
 
 
 def _takes(result: Result) -> list[dict[str, object]]:

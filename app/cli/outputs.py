@@ -115,12 +115,8 @@ class Targets:
 
 def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:
     if path.suffix.lower() not in suffixes:
-        raise CommandError(f"{option} {path}: expected a file name that ends in {_any(suffixes)}")
-
-
-def _any(words: Sequence[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} or {last}" if first else last
+        expected = " or ".join(suffixes)
+        raise CommandError(f"{option} {path}: expected a file name that ends in {expected}")
 
 
 def _check(option: str, path: Path, prompt: Path | None) -> None:

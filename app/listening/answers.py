@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import csv
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from app.batch.listening import Question
+from app.batch.manifest import write_table
 from app.errors import CommandError
-from relpe.files import atomic_write
 
 DATABASE = "answers.sqlite"
 TABLE = "answers.csv"
@@ -92,14 +92,11 @@ COLUMNS = tuple(field.name for field in fields(Answer))
 _WHOLE = ("trial", "confidence", "repeats")
 _SECONDS = ("heard_first", "heard_second", "seconds")
 
+_TYPES = dict.fromkeys(COLUMNS, "TEXT") | dict.fromkeys(_WHOLE, "INTEGER")
+_TYPES |= dict.fromkeys(_SECONDS, "REAL")
 CREATE = f"""
 CREATE TABLE IF NOT EXISTS answers (
-    {
-    ", ".join(
-        f"{name} {'INTEGER' if name in _WHOLE else 'REAL' if name in _SECONDS else 'TEXT'}"
-        for name in COLUMNS
-    )
-},
+    {", ".join(f"{name} {kind}" for name, kind in _TYPES.items())},
     PRIMARY KEY (listener, trial, question)
 ) WITHOUT ROWID
 """
@@ -121,11 +118,8 @@ def read_answers(folder: Path) -> list[Answer]:
     database, table = folder / DATABASE, folder / TABLE
     path = database if database.exists() else table
     try:
-        read = _of_database if path == database else _of_table
-        return sorted(
-            (Answer(**row) for row in read(path)),
-            key=lambda answer: (answer.listener, answer.trial, answer.question),
-        )
+        answers = _of_database(path) if path == database else _of_table(path)
+        return sorted(answers, key=lambda one: (one.listener, one.trial, one.question))
     except FileNotFoundError as error:
         raise CommandError(
             f"{folder}: found neither {DATABASE} nor {TABLE}, expected the answers of a listening "
@@ -142,27 +136,31 @@ def read_answers(folder: Path) -> list[Answer]:
 
 def write_answers(path: Path, answers: Iterable[Answer]) -> None:
     """Write the table atomically. Raises OSError if it cannot be written."""
-    with atomic_write(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(astuple(answer) for answer in answers)
+    write_table(path, COLUMNS, (asdict(answer) for answer in answers))
 
 
-def _of_database(path: Path) -> list[dict[str, Any]]:
+def select_answers(
+    connection: sqlite3.Connection, condition: str = "", values: Sequence[object] = ()
+) -> list[Answer]:
+    """Return the answers in the database, or those that meet a condition of SQL."""
+    rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM answers {condition}", values)
+    return [Answer(**dict(zip(COLUMNS, row, strict=True))) for row in rows]
+
+
+def _of_database(path: Path) -> list[Answer]:
     with closing(sqlite3.connect(path, timeout=30)) as connection:
-        rows = connection.execute(f"SELECT {', '.join(COLUMNS)} FROM answers")
-        return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
+        return select_answers(connection)
 
 
-def _of_table(path: Path) -> list[dict[str, Any]]:
+def _of_table(path: Path) -> list[Answer]:
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise ValueError(f"found the columns {', '.join(reader.fieldnames or ())}")
-        return [{name: _value(name, row[name]) for name in COLUMNS} for row in reader]
+        return [Answer(**{name: _value(name, row[name]) for name in COLUMNS}) for row in reader]
 
 
-def _value(name: str, text: str | None) -> str | int | float | None:
+def _value(name: str, text: str | None) -> Any:  # noqa: ANN401 - as the field of `Answer`
     if text is None:
         raise ValueError(f"a row has no {name}")
     if name not in (*_WHOLE, *_SECONDS):

@@ -5,6 +5,7 @@ Nothing here loads PyTorch: the rating page would take three times the memory.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
@@ -28,6 +29,8 @@ class JudgedClip(NamedTuple):
     prompt."""
     condition: str
     seconds: float
+    new_seconds: float = 0.0
+    """Where the new music begins."""
 
 
 class ListeningStudy(NamedTuple):
@@ -62,7 +65,9 @@ def read_study(folder: Path) -> ListeningStudy:
     rows = read_manifest(folder / NAME)
     clips = {
         file: JudgedClip(
-            file, row.prompt or f"piece {row.repetition}", row.condition, _length(folder, row)
+            *(file, row.prompt or f"piece {row.repetition}", row.condition),
+            seconds=_seconds(folder, row, "clip_seconds"),
+            new_seconds=_seconds(folder, row, "new_seconds", empty="0"),
         )
         for file, row in rows.items()
     }
@@ -93,11 +98,16 @@ def read_study(folder: Path) -> ListeningStudy:
         ) from error
 
 
-def _length(folder: Path, row: Row) -> float:
+def _seconds(folder: Path, row: Row, column: str, empty: str = "") -> float:
+    """Return the number in a column; `empty` is read where there is none."""
+    text = getattr(row, column)
     try:
-        return float(row.clip_seconds)
-    except ValueError as error:
+        seconds = float(text or empty)
+    except ValueError:
+        seconds = math.inf
+    if not 0 <= seconds < math.inf:
         raise CommandError(
-            f"{folder / NAME}: {row.file} has clip_seconds {row.clip_seconds!r}, expected seconds; "
-            "restore the file that relpe batch made"
-        ) from error
+            f"{folder / NAME}: {row.file} has {column} {text!r}, expected seconds; restore the "
+            "file that relpe batch made"
+        )
+    return seconds

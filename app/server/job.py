@@ -26,7 +26,6 @@ from app.files import safe_name
 from app.player.frames import (
     Frame,
     LiveFrame,
-    SheetFrame,
     TimelineFrame,
     TrackFrame,
     VariationFrame,
@@ -280,30 +279,30 @@ class Job:
         self.folder, self.pieces = folder, pieces
         self.variations = []
         for index, piece in enumerate(pieces):
+            sheet = self._lead_sheet(piece)
+            met = self._met(piece, sheet) if sheet else []
+            met_lines = [*map(str, met)]
+            silent = self._without_notes(piece)
+            bars = self._timeline(piece.score)
+            length = f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}"
+            studied = [] if piece.studied is None else [piece.studied.line]
             frame = VariationFrame(
                 tracks=self._tracks(piece.new),
-                timeline=self._timeline(piece.score),
+                timeline=bars,
                 midi=self.file(index, "midi").as_posix(),
-                settings=self._how_made(piece),
+                settings=self._how_made(piece, [*met_lines, *silent]),
                 sound="making",
                 files=list(self._files(piece)),
-                facts=self._facts(piece),
+                facts=" · ".join([length, *silent, *met_lines, *studied]),
             )
             if piece.accidents:
                 frame["accidents"] = piece.accidents
             if self.upload is not None:
                 frame["new_midi"] = self.file(index, "new_midi").as_posix()
-            if (sheet := self._sheet(piece)) is not None:
-                frame["sheet"] = sheet
+            if sheet and (rows := pack_sheet(sheet, bars)) is not None:
+                rows["missed"] = [bar for one in met if one.what == "chords" for bar in one.missed]
+                frame["sheet"] = rows
             self.variations.append(frame)
-
-    def _facts(self, piece: Piece) -> str:
-        """Return the notes and length of the new music, and how many bars have the asked chords."""
-        facts = f"{plural(piece.new.num_notes, 'note')} · {_clock(self._seconds(piece))}"
-        studied = [] if piece.studied is None else [piece.studied.line]
-        return " · ".join(
-            [facts, *self._without_notes(piece), *map(str, self._met(piece)), *studied]
-        )
 
     def _without_notes(self, piece: Piece) -> list[str]:
         """Return which of the tracks to be written have no notes; empty if all have some."""
@@ -331,28 +330,15 @@ class Job:
             given = until(given, first)
         return LeadSheet.of(piece.score, with_asked(given, first, piece.bars, self.options.form))
 
-    def _met(self, piece: Piece) -> list[Met]:
-        """How many bars have what was asked of them, if that is known."""
+    def _met(self, piece: Piece, sheet: LeadSheet) -> list[Met]:
+        """How many bars have what was asked of them."""
         options, bars, first = self.options, piece.bars, self.upload.bars if self.upload else 0
-        if options.chords is None and options.form is None:
-            return []  # the analysis of a long piece takes a moment
-        if (sheet := self._lead_sheet(piece)) is None:
-            return []
         before = []
         if self.upload is not None and options.form is not None:
             prompt = self.upload.prompt
             before = heard_before(plan_of(prompt.timing.counted), first, prompt.sections)
         met = chords_met(options, sheet, first, bars), form_met(options, sheet, before, bars)
         return [one for one in met if one is not None]
-
-    def _sheet(self, piece: Piece) -> SheetFrame | None:
-        """Return the rows of form and chords, with the bars that do not have the asked chords."""
-        sheet = self._lead_sheet(piece)
-        frame = pack_sheet(sheet, self._timeline(piece.score)) if sheet else None
-        if frame is not None:
-            met = (one.missed for one in self._met(piece) if one.what == "chords")
-            frame["missed"] = [bar for missed in met for bar in missed]
-        return frame
 
     @property
     def new_music_seconds(self) -> float:
@@ -488,8 +474,8 @@ class Job:
             ]
         )
 
-    def _how_made(self, piece: Piece) -> str:
-        """Return the settings of a piece, its size and the speed, in one line."""
+    def _how_made(self, piece: Piece, facts: list[str]) -> str:
+        """Return the settings of a piece, some facts, its size and the speed, in one line."""
         options, upload = self.options, self.upload
         asked = f"{plural(options.bars, 'bar')} requested"
         if upload is not None:
@@ -506,8 +492,7 @@ class Job:
                 *(words for _, words in self._chosen_of_prompt() if words),
                 *(words for _, words in self._chosen_options()),
                 *([f"closes in {key_name(piece.key)}"] if piece.key else []),
-                *map(str, self._met(piece)),
-                *self._without_notes(piece),
+                *facts,
                 plural(piece.new.num_notes, "new note"),
                 f"{piece.tokens_per_second:.0f} tokens/s",
                 f"{self.model.name} on {self.model.device}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +17,7 @@ from app.player.frames import track_ids
 from app.server.admission import POLL_SECONDS, Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
     from app.audio.growing import GrowingSound
@@ -185,7 +185,7 @@ class JobSound:
 
 
 class SoundService:
-    """Renders sound for all sessions: one variation at a time, each of them once.
+    """Renders sound for all sessions, in turn: who waited for the same sound finds it rendered.
 
     Limits the disk space of raw sound, and the number of waiting calls, each of which occupies a
     thread.
@@ -196,8 +196,8 @@ class SoundService:
         self._kept = kept
         self._queue: Queue[None] = Queue("sound", SOUNDS_AT_ONCE)
         self._lock = threading.Lock()
-        self._calls: Counter[str] = Counter()
-        self._coming: dict[Hashable, tuple[str, Future[None]]] = {}
+        self._calls: dict[threading.Event, str] = {}
+        """The session of each call; the event ends its waiting."""
         self._timer: threading.Timer | None = None
 
     @contextmanager
@@ -219,69 +219,48 @@ class SoundService:
     ) -> Path:
         """Like `JobSound.file` from a second on, but waits its turn if it has to be rendered.
 
-        Also raises SoundError if too many calls are waiting.
+        Also raises SoundError if too many calls are waiting, and LookupError if the session ends
+        before its turn.
         """
         begin = sound.begin(variation, second)
         if path := sound.find(variation, kind, without, begin):
             return path
-        with self._call(session):
-            key = variation, begin
-            if key not in sound.raw:
-                self.once(session, (sound, key), lambda: sound.render(variation, begin))
+        with self._call(session) as has_ended:
+            if (variation, begin) not in sound.raw:
+                with self.turn(has_ended) as admitted:
+                    if not admitted:
+                        raise LookupError("the page was closed")
+                    sound.render(variation, begin)
             try:
                 return sound.file(variation, kind, without, begin)
             finally:
                 self.rendered(sound)
 
     @contextmanager
-    def _call(self, session: str) -> Iterator[None]:
+    def _call(self, session: str) -> Iterator[Callable[[], bool]]:
+        """Count a call; yield a function that says whether its session has ended."""
+        ended = threading.Event()
         with self._lock:
-            of_all, of_session = self._calls.total(), self._calls[session]
+            of_all, of_session = len(self._calls), Counter(self._calls.values())[session]
             if of_all >= MOST_CALLS or of_session >= MOST_CALLS_OF_SESSION:
                 raise SoundError(
                     f"too many requests for sound: found {of_all}, {of_session} of this session, "
                     f"expected fewer than {MOST_CALLS} and {MOST_CALLS_OF_SESSION}; try again in a "
                     "minute"
                 )
-            self._calls[session] += 1
+            self._calls[ended] = session
         try:
-            yield
+            yield ended.is_set
         finally:
             with self._lock:
-                self._calls[session] -= 1
-                self._calls += Counter()  # removes zeros
-
-    def once(self, session: str, key: Hashable, make: Callable[[], object]) -> None:
-        """Call `make` in turn; concurrent calls with the same key share its result or error.
-
-        Raises:
-            LookupError: the session ended before its turn.
-        """
-        mine: Future[None] = Future()
-        with self._lock:
-            _, coming = self._coming.setdefault(key, (session, mine))
-        if coming is mine:
-            try:
-                with self.turn(mine.cancelled):
-                    if mine.set_running_or_notify_cancel():
-                        make()
-                        mine.set_result(None)
-            except BaseException as error:  # noqa: BLE001 - raised below and in concurrent calls
-                mine.set_exception(error)
-            finally:
-                with self._lock:
-                    del self._coming[key]
-        try:
-            coming.result()
-        except CancelledError:
-            raise LookupError("the page was closed") from None
+                del self._calls[ended]
 
     def leave(self, session: str) -> None:
-        """Cancel the waiting calls of a session that has ended, and drop its raw sound."""
+        """End the waiting calls of a session that has ended, and drop its raw sound."""
         with self._lock:
-            for owner, coming in self._coming.values():
+            for ended, owner in self._calls.items():
                 if owner == session:
-                    coming.cancel()
+                    ended.set()
         for owner, sound in self._kept():
             if owner == session:
                 sound.drop()

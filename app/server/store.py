@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from app.errors import DiskError
 from app.files import RAW_SOUND, size_on_disk
@@ -41,39 +41,44 @@ A lost connection looks like a closed tab, so a session may come back.
 """
 
 
+class _KeptJob(NamedTuple):
+    """A job of a session; `size` is the memory of its music, in bytes."""
+
+    session: str
+    job: Job
+    size: int
+
+
 class KeptJobs:
     """Maps ids to jobs and their sessions, as long as the files of the job can be requested."""
 
     def __init__(self) -> None:
-        self._jobs: OrderedDict[str, tuple[str, Job]] = OrderedDict()  # last used at the end
-        self._sizes: dict[str, int] = {}
+        self._jobs: OrderedDict[str, _KeptJob] = OrderedDict()  # last used at the end
         self._lock = threading.Lock()
 
     def add(self, session: str, job: Job) -> None:
         """Register a job, so that its files can be requested."""
         with self._lock:
-            self._jobs[job.id] = session, job
-            self._sizes[job.id] = job.size
+            self._jobs[job.id] = _KeptJob(session, job, job.size)
             while crowded := self._crowded(session):
                 self._forget_one_of(crowded)
 
     def get(self, name: str) -> tuple[str, Job]:
         """Return a job and its session. Raises LookupError if its files are gone."""
         with self._lock:
-            session, job = self._jobs.get(name, ("", None))
-            if job is not None and job.is_available:
+            kept = self._jobs.get(name)
+            if kept is not None and kept.job.is_available:
                 self._jobs.move_to_end(name)
-                return session, job
+                return kept.session, kept.job
             self._jobs.pop(name, None)
-            self._sizes.pop(name, None)
-        if job is not None:
-            job.sound.drop()
+        if kept is not None:
+            kept.job.sound.drop()
         raise LookupError("its files were removed; generate the music again")
 
     def sounds(self) -> list[tuple[str, JobSound]]:
         """Return the sound of all jobs, with their sessions."""
         with self._lock:
-            return [(session, job.sound) for session, job in self._jobs.values()]
+            return [(kept.session, kept.job.sound) for kept in self._jobs.values()]
 
     def _crowded(self, newest: str) -> set[str]:
         """Sessions, one of which must drop a job; empty if all jobs fit.
@@ -81,25 +86,24 @@ class KeptJobs:
         `newest` is the session of the newest job.
         """
         counts, sizes = Counter[str](), Counter[str]()
-        for name, (owner, _) in self._jobs.items():
-            counts[owner] += 1
-            sizes[owner] += self._sizes[name]
+        for kept in self._jobs.values():
+            counts[kept.session] += 1
+            sizes[kept.session] += kept.size
         if counts[newest] > MOST_OF_SESSION:
             return {newest}
         if sizes[newest] > MOST_BYTES_OF_SESSION and counts[newest] > 1:
             return {newest}
         for amounts, most in ((counts, MOST_JOBS), (sizes, MOST_BYTES)):
             if amounts.total() > most and len(self._jobs) > 1:
-                older = {owner for owner, _ in list(self._jobs.values())[:-1]}
-                largest = max(amounts[owner] for owner in older)
-                return {owner for owner in older if amounts[owner] == largest}
+                older = {kept.session for kept in list(self._jobs.values())[:-1]}
+                largest = max(amounts[session] for session in older)
+                return {session for session in older if amounts[session] == largest}
         return set()
 
     def _forget_one_of(self, sessions: set[str]) -> None:
         """Drop the least recently used job of some sessions."""
-        name = next(name for name, (owner, _) in self._jobs.items() if owner in sessions)
-        del self._sizes[name]
-        self._jobs.pop(name)[1].sound.drop()
+        name = next(name for name, kept in self._jobs.items() if kept.session in sessions)
+        self._jobs.pop(name).job.sound.drop()
 
 
 class SessionFolders:

@@ -215,15 +215,15 @@ class Studio:
                 if stop not in self._sessions:  # the session has ended
                     return
                 stop.clear()  # from here on, setting it skips the sound
-                growing_folder = job.sound.growing and job.sound.growing.folder
-                folder = growing_folder or self.folders.new(session)
+                heard = job.sound.growing  # its files are in the folder of the job
+                folder = (heard and heard.folder) or self.folders.new(session)
                 try:
                     job.write(result.pieces, folder)
                 except DiskError:
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
                 self.kept.add(session, job)
-                alert = ended and f"{ended}; the music so far is kept."
+                alert = f"{ended}; the music so far is kept." if ended else ""
                 yield from self._render(job, stop, alert, whole=whole_sound)
         finally:
             self.end(stop)
@@ -246,7 +246,8 @@ class Studio:
             job.model.name, opening.prompt, job.bars, options.variations
         )
         steps = self.scheduler.generate(opening, stop, owner)
-        began, shown, ended, most = 0.0, 0.0, "", self.sharing.max_seconds
+        began = shown = 0.0
+        ended, most = "", self.sharing.max_seconds
         with closing(steps):
             for step in steps:
                 now = time.monotonic()

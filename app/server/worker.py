@@ -24,7 +24,7 @@ class Worker:
     def __init__(self, model: MusicModel) -> None:
         self._model = model
         self._lock = threading.Lock()
-        self._coming: list[_Job] = []
+        self._added: list[_Job] = []
         self._running = False
 
     def generate(self, variations: Variations, stop: threading.Event) -> Steps:
@@ -39,7 +39,7 @@ class Worker:
                     target=self._run, name=f"worker of {self._model.name}", daemon=True
                 ).start()
                 self._running = True
-            self._coming.append(job)
+            self._added.append(job)
         try:
             while not job.over.wait(SECONDS_BETWEEN_REPORTS):
                 yield job.snapshot().progress()
@@ -52,18 +52,18 @@ class Worker:
             job.over.wait()
 
     def _run(self) -> None:
-        """Return the function of the thread; return when there are no jobs left."""
+        """Generate until there are no jobs left: the function of the thread."""
         jobs: list[_Job] = []
         try:
             engine = Engine(self._model)
             while True:
                 with self._lock:
-                    coming, self._coming = self._coming, []
-                    jobs += coming
+                    added, self._added = self._added, []
+                    jobs += added
                     if not jobs:
                         self._running = False
                         return
-                for job in coming:
+                for job in added:
                     job.variations.start(engine)
                 engine.step()
                 for job in jobs:
@@ -71,8 +71,8 @@ class Worker:
                 jobs = [job for job in jobs if not job.over.is_set()]
         except BaseException as error:  # noqa: BLE001 - handed to all waiting jobs
             with self._lock:
-                jobs += self._coming
-                self._coming.clear()
+                jobs += self._added
+                self._added.clear()
                 self._running = False
             for job in jobs:
                 job.end(error)
@@ -88,15 +88,15 @@ class _Job:
         self.over = threading.Event()
         self.error: BaseException | None = None
         self._changed = threading.Condition()
-        self._asked = False
-        self._seen = variations
+        self._is_requested = False  # a snapshot
+        self._latest = variations
 
     def snapshot(self) -> Variations:
         """Return the state of the music between two steps; called in the thread of the user."""
         with self._changed:
-            self._asked = True
-            self._changed.wait_for(lambda: not self._asked or self.over.is_set())
-            return self._seen
+            self._is_requested = True
+            self._changed.wait_for(lambda: not self._is_requested or self.over.is_set())
+            return self._latest
 
     def after_step(self, engine: Engine) -> None:
         """End the job if it is done or was stopped; else take a snapshot if one is requested."""
@@ -106,7 +106,7 @@ class _Job:
             self.end()
         elif self.variations.done:
             self.end(self.variations.error)
-        elif self._asked:
+        elif self._is_requested:
             self._show(self.variations.snapshot())
 
     def end(self, error: BaseException | None = None) -> None:
@@ -117,7 +117,7 @@ class _Job:
         self.over.set()
         self._show(self.variations)
 
-    def _show(self, seen: Variations) -> None:
+    def _show(self, snapshot: Variations) -> None:
         with self._changed:
-            self._seen, self._asked = seen, False
+            self._latest, self._is_requested = snapshot, False
             self._changed.notify_all()

@@ -8,7 +8,7 @@ import pytest
 
 from app.listening.answers import read_answers
 from app.listening.page.clips import read_material
-from app.listening.page.server import ListeningServing, guarded
+from app.listening.page.server import guarded
 from app.listening.page.store import Store
 from app.web.guard.port import served
 from tests.support.browser import box_of, opened
@@ -29,7 +29,7 @@ def folder(tmp_path):
 @pytest.fixture
 def address(folder):
     with closing(Store(folder)) as store:
-        guard = guarded(read_material(folder), store, ListeningServing())
+        guard = guarded(read_material(folder), store)
         with served(guard, "127.0.0.1", None) as address:
             yield address
 

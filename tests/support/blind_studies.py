@@ -18,6 +18,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+RATING = Answer(
+    listener="listener-01",
+    trial=1,
+    kind="rating",
+    question=QUESTIONS[0],
+    first="midi/a.mid",
+    answer="3",
+    heard_first=10.0,
+    seconds=20.25,
+    answered_at="2026-01-01T00:00:00Z",
+)
+PAIR = replace(
+    RATING,
+    kind="preference",
+    question=PREFERENCE,
+    second="midi/b.mid",
+    answer="first",
+    confidence=3,
+    heard_second=10.0,
+)
 _KINDS = {"shuffled bars": "shuffled_bars", "shuffled notes": "shuffled_notes", "real": "real"}
 
 
@@ -60,34 +80,23 @@ def answer_all(folder: Path, liked: Mapping[str, float], *, listeners: int = 12)
     found: list[Answer] = []
     for number in range(1, listeners + 1):
         code, heard = f"listener-{number:02d}", 16.0 if number < listeners else 1.6
-        common = Answer(
-            listener=code,
-            trial=1,
-            kind="rating",
-            question=QUESTIONS[0],
-            first="",
-            answer="3",
-            heard_first=heard,
-            seconds=20.0,
-            answered_at="2026-01-01T00:00:00Z",
-        )
+        common = {"listener": code, "heard_first": heard}
         names = sorted({clip.condition for clip in clips})
         taste = {name: rng.normal(liked.get(name, 0.0), 0.3) for name in names}
         for trial, clip in enumerate(clips, 1):
             for question in QUESTIONS:
                 value = str(np.clip(round(3 + taste[clip.condition] + 0.7 * rng.normal()), 1, 5))
                 told = {"trial": trial, "question": question, "first": clip.file, "answer": value}
-                found.append(replace(common, **told))
+                found.append(replace(RATING, **common, **told))
         for trial, pair in enumerate(combinations(clips, 2), 1 + len(clips)):
             first, second = pair if rng.random() < 0.5 else pair[::-1]
             if first.prompt != second.prompt or first.condition == second.condition:
                 continue
             more = taste[first.condition] - taste[second.condition]
             preference = replace(
-                common,
+                PAIR,
+                **common,
                 trial=trial,
-                kind="preference",
-                question=PREFERENCE,
                 first=first.file,
                 second=second.file,
                 answer="first" if rng.random() < 1 / (1 + math.exp(-more)) else "second",

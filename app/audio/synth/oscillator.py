@@ -131,9 +131,6 @@ class _Modulation:
         self.sample_rate = sample_rate
         self.seconds = control_seconds(count, sample_rate)
 
-    def _envelope(self) -> NDArray[np.float64]:
-        return Envelope.of(self.values, Generator.MOD_ENVELOPE, self.key).values(self.seconds)
-
     def _oscillator(self, delay: Generator, frequency: Generator) -> NDArray[np.float64]:
         """Triangle wave between -1 and 1 that starts at 0 after its delay, rising."""
         turns = (self.seconds - seconds_of(self.values[delay])) * _hertz(self.values[frequency])
@@ -147,7 +144,8 @@ class _Modulation:
         """`start` plus the modulation by the envelope and by the modulation oscillator."""
         cents = np.full(len(self.seconds), start)
         if depth := self.values[from_envelope]:
-            cents += depth * self._envelope()
+            envelope = Envelope.of(self.values, Generator.MOD_ENVELOPE, self.key)
+            cents += depth * envelope.values(self.seconds)
         if depth := self.values[from_lfo]:
             cents += depth * self._mod_oscillator()
         return cents

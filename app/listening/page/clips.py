@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -81,12 +80,6 @@ def read_material(folder: Path) -> Material:
             raise CommandError(
                 f"{folder / row.audio}: this file is missing; run relpe batch with --resume"
             )
-        if not _is_length(row.clip_seconds) or not _is_length(row.new_seconds or "0"):
-            raise CommandError(
-                f"{folder / NAME}: {row.file} has clip_seconds {row.clip_seconds!r} and "
-                f"new_seconds {row.new_seconds!r}, expected seconds; restore the "
-                "file that relpe batch made"
-            )
     conditions = study.conditions
     items = tuple(dict.fromkeys(sorted(map(_item, rows))))
     clips: dict[tuple[int, int], tuple[Row, ...]] = {}
@@ -100,13 +93,6 @@ def read_material(folder: Path) -> Material:
                 )
             clips[at, place] = tuple(sorted(of_cell, key=lambda row: int(row.repetition)))
     return Material(folder, study.title, study.seed, listening, conditions, items, clips)
-
-
-def _is_length(text: str) -> bool:
-    try:
-        return 0 <= float(text) < math.inf
-    except ValueError:
-        return False
 
 
 def _item(row: Row) -> str:

@@ -6,9 +6,13 @@ import argparse
 import sys
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.text import plural
 from app.web.guard.arguments import accounts_of, add_address, announce, check_address, not_served
+
+if TYPE_CHECKING:
+    from app.web.guard import Guard
 
 
 def add_listen(parser: argparse.ArgumentParser) -> None:
@@ -40,35 +44,17 @@ def listen_command(options: argparse.Namespace) -> None:
         check_address(options)
     accounts = accounts_of(options)
     from app.listening.page.clips import read_material
-    from app.listening.page.server import ListeningServing, guarded
+    from app.listening.page.server import guarded
     from app.listening.page.store import Store
-    from app.web.guard.port import served, wait_for_interruption
+    from app.web.guard import Hosts
 
     material = read_material(options.folder)
     with closing(Store(options.folder)) as store:
         if not options.export:
-            serving = ListeningServing(
-                host=options.host,
-                port=options.port,
-                allowed_hosts=tuple(options.allow_host),
-                root_path=options.root_path,
-                accounts=accounts,
-            )
-            try:
-                with (
-                    suppress(KeyboardInterrupt),
-                    served(
-                        guarded(material, store, serving), serving.host, serving.port
-                    ) as address,
-                ):
-                    announce(address)
-                    if options.open:
-                        import webbrowser
-
-                        webbrowser.open(address)
-                    wait_for_interruption()
-            except OSError as error:
-                raise not_served(options) from error
+            hosts = Hosts.of(options.host, options.allow_host, options.root_path)
+            root = options.root_path
+            page = guarded(material, store, hosts=hosts, accounts=accounts, root_path=root)
+            _serve(page, options)
         listeners, completed = store.counts()
         store.export()
         print(
@@ -76,3 +62,19 @@ def listen_command(options: argparse.Namespace) -> None:
             "the test; see answers.csv and listeners.csv",
             file=sys.stderr,
         )
+
+
+def _serve(page: Guard, options: argparse.Namespace) -> None:
+    """Serve a page until it is interrupted."""
+    from app.web.guard.port import served, wait_for_interruption
+
+    try:
+        with suppress(KeyboardInterrupt), served(page, options.host, options.port) as address:
+            announce(address)
+            if options.open:
+                import webbrowser
+
+                webbrowser.open(address)
+            wait_for_interruption()
+    except OSError as error:
+        raise not_served(options) from error

@@ -6,7 +6,8 @@ import hmac
 import secrets
 from collections.abc import Mapping, Sequence
 
-COOKIE = "relpe"
+COOKIE = "access-token-relpe"
+"""The cookie of a login."""
 _MOST_LOGINS = 10_000
 """Logins that are remembered; the oldest is forgotten first."""
 
@@ -18,19 +19,9 @@ class Accounts:
         self._passwords = dict(accounts)
         self.tokens: dict[str, str] = {}
 
-    @property
-    def auth(self) -> object:
-        """The accounts; None if the page needs no login."""
-        return self._passwords or None
-
-    @property
-    def cookie(self) -> str:
-        """Name of the cookie of a login."""
-        return f"access-token-{COOKIE}"
-
     def knows(self, cookies: Mapping[str, str]) -> bool:
         """Whether cookies are those of a login, or the page needs none."""
-        return self.auth is None or cookies.get(self.cookie) in self.tokens
+        return not self._passwords or cookies.get(COOKIE) in self.tokens
 
     def login(self, user: object, password: object) -> str | None:
         """Return the value of a cookie, or None for a wrong user or password."""

@@ -6,9 +6,9 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,8 +20,7 @@ from starlette.routing import Route
 
 from app.listening.answers import PREFERENCE, Answer
 from app.listening.page.clips import MEDIA_TYPES, Material, with_tones
-from app.listening.page.login import Accounts
-from app.listening.page.routes import listening_route
+from app.listening.page.login import COOKIE, Accounts
 from app.listening.page.store import Listener, NoListenerError, PastTrialError, Store
 from app.listening.page.trials import Side, Trial, trials_of
 from app.player.assets import COLOURS, Modules
@@ -31,6 +30,8 @@ from app.web.guard.bodies import Receive
 from app.web.guard.limits import Recent, address_of
 from app.web.guard.middleware import Scope
 from app.web.guard.refused import RefusedError
+from app.web.guard.routes import MAX_SMALL_BYTES, no_route
+from app.web.guard.routes import Route as GuardedRoute
 
 _STATIC = Path(__file__).parent / "static"
 MODULES = Modules.of_folder("listen", _STATIC / "js")
@@ -42,31 +43,32 @@ CLIPS_IN_MEMORY = 16
 """Clips with tones that are kept."""
 _SLACK_SECONDS = 0.5
 """By which the lengths that browsers measure may be too short."""
+_CLIPS = "/clips/"
 _FONTS = {"/font.woff2": "Regular", "/font-bold.woff2": "Bold"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListeningServing:
-    """Settings of the page's server."""
+def guarded(
+    material: Material,
+    store: Store,
+    *,
+    hosts: Hosts | None = None,
+    accounts: Sequence[tuple[str, str]] = (),
+    root_path: str = "",
+) -> Guard:
+    """Return the rating page of a study, behind its guard.
 
-    host: str = "127.0.0.1"
-    port: int | None = 7860
-    allowed_hosts: tuple[str, ...] = ()
-    root_path: str = ""
-    accounts: tuple[tuple[str, str], ...] = ()
-
-
-def guarded(material: Material, store: Store, serving: ListeningServing) -> Guard:
-    """Return the rating page of a study, behind its guard."""
-    accounts = Accounts(serving.accounts)
-    root = urlsplit(serving.root_path).path
-    server = ListeningServer(material, store, accounts, root)
+    `accounts` are users and passwords; without any, the page needs no login. `root_path` is the
+    path or address of the page behind a proxy.
+    """
+    login = Accounts(accounts)
+    root = urlsplit(root_path).path
+    server = ListeningServer(material, store, login, root)
     return Guard(
         server.app,
-        route_of=listening_route,
-        is_known=accounts.knows,
+        route_of=server.route_of,
+        is_known=login.knows,
         health=server.health,
-        hosts=Hosts.of(serving.host, serving.allowed_hosts, serving.root_path),
+        hosts=hosts or Hosts(),
         policy=policy,
         modules=(MODULES,),
         root_path=root,
@@ -82,19 +84,30 @@ class ListeningServer:
         self._joins = Recent(JOINS, JOIN_SECONDS)
         self._wrong_codes = Recent(WRONG_CODES, JOIN_SECONDS)
         self._with_tones = lru_cache(CLIPS_IN_MEMORY)(with_tones)
-        pages = [("/", self._page), ("/listen.css", self._style), ("/favicon.ico", self._no_icon)]
-        pages += [(path, partial(self._font, name)) for path, name in _FONTS.items()]
-        read = [("/study", self._study), ("/listener", self._listener)]
-        read += [("/clips/{trial:int}/{side}", self._clip)]
-        calls = [("/login", self._login), ("/listeners", self._join)]
-        calls += [("/answers", self._answer), ("/next", self._next)]
-        routes = [Route(path, call) for path, call in pages + read]
-        routes += [Route(path, call, methods=["POST"]) for path, call in calls]
+        self._pages = {"/": self._page, "/listen.css": self._style, "/favicon.ico": self._no_icon}
+        self._pages |= {path: partial(self._font, name) for path, name in _FONTS.items()}
+        self._read = {"/study": self._study, "/listener": self._listener}
+        self._calls = {"/login": self._login, "/listeners": self._join}
+        self._calls |= {"/answers": self._answer, "/next": self._next}
+        read = self._pages | self._read | {f"{_CLIPS}{{trial:int}}/{{side}}": self._clip}
+        routes = [Route(path, call) for path, call in read.items()]
+        routes += [Route(path, call, methods=["POST"]) for path, call in self._calls.items()]
         self._starlette = Starlette(routes=routes)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Return the app; a proxy may leave the path of the page in requests."""
         await self._starlette({**scope, "root_path": self._root}, receive, send)
+
+    def route_of(self, method: str, path: str) -> GuardedRoute:
+        """Return the route of a request. Raises RefusedError if there is none."""
+        if method in ("GET", "HEAD") and (
+            path in self._pages or path in self._read or path.startswith(_CLIPS)
+        ):
+            return GuardedRoute(is_public=path in self._pages)
+        if method == "POST" and path in self._calls:
+            is_login = path == "/login"
+            return GuardedRoute("login" if is_login else "call", MAX_SMALL_BYTES, is_login)
+        raise no_route(method, "page")
 
     def health(self) -> dict[str, object]:
         """Return the state of the page."""
@@ -132,7 +145,7 @@ class ListeningServer:
         answer = JSONResponse({})
         secure = request.headers.get("x-forwarded-proto") == "https"
         path = self._root or "/"
-        answer.set_cookie(self.accounts.cookie, token, path=path, httponly=True, secure=secure)
+        answer.set_cookie(COOKIE, token, path=path, httponly=True, secure=secure)
         return answer
 
     async def _study(self, _: Request) -> Response:
@@ -167,9 +180,9 @@ class ListeningServer:
         return _json({"listener": joined})
 
     async def _listener(self, request: Request) -> Response:
-        return _json(self._state(await self._found(request)))
+        return _json(self._state(await self._listener_of(request)))
 
-    async def _found(self, request: Request) -> Listener:
+    async def _listener_of(self, request: Request) -> Listener:
         """Return the listener of a request. Raises RefusedError for an unknown code."""
         address = _address(request)
         self._wrong_codes.check(address, "Too many wrong codes came from here")
@@ -188,9 +201,8 @@ class ListeningServer:
             return state | {"completion_code": listener.completion_code, "completion_link": link}
         before = listener.trials[: listener.position - 1]
         after = listener.trials[listener.position :][:1]
-        sort = "pairs" if trial.second else "ratings"
         return state | {
-            "sort": sort,
+            "sort": "pairs" if trial.second else "ratings",
             "begins": all(bool(one.second) != bool(trial.second) for one in before),
             "ends_practice": bool(before) and before[-1].kind == "training" != trial.kind,
             "practice": trial.kind == "training",
@@ -216,7 +228,7 @@ class ListeningServer:
 
     async def _clip(self, request: Request) -> Response:
         """Return the audio of a clip; browsers load that of the next trial in advance."""
-        listener = await self._found(request)
+        listener = await self._listener_of(request)
         number, side = request.path_params["trial"], request.path_params["side"]
         if not 1 <= number <= min(listener.position + 1, len(listener.trials)):
             raise RefusedError(404, "there is no such clip now")
@@ -234,10 +246,7 @@ class ListeningServer:
     async def _answer(self, request: Request) -> Response:
         body = await _object(request)
         number, code = _whole(body, "trial"), _code(request)
-
-        def make(trial: Trial, now: str) -> Answer:
-            return self._checked(body, code, number, trial, now)
-
+        make = partial(self._checked, body, code, number)
         await self._changed(self.store.answer, code, number, make)
         return _json({"saved": True})
 
@@ -282,10 +291,7 @@ class ListeningServer:
     async def _next(self, request: Request) -> Response:
         body = await _object(request)
         code, questions = _code(request), self.material.listening.questions
-
-        def asked(trial: Trial) -> Sequence[str]:
-            return trial.questions(questions)
-
+        asked = methodcaller("questions", questions)
         await self._changed(self.store.advance, code, _whole(body, "trial"), asked)
         return _json(self._state(await asyncio.to_thread(self.store.listener, code)))
 

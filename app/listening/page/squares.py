@@ -3,16 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
-
-
-class Cell(NamedTuple):
-    """A trial of the design."""
-
-    treatment: int
-    """Number of a condition, or of a pair of conditions."""
-    item: int
-    """Number of a prompt."""
 
 
 @cache
@@ -32,8 +22,10 @@ def latin_square(size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(rows)
 
 
-def order(listener: int, treatments: int, items: int) -> list[Cell]:
-    """All combinations of treatments and items, in the order of a listener, from 0.
+def order(listener: int, treatments: int, items: int) -> list[tuple[int, int]]:
+    """All pairs of a treatment and an item, in the order of a listener, from 0.
+
+    A treatment is the number of a condition, or of a pair of conditions; an item, of a prompt.
 
     Each stretch of `treatments` trials is a row of a balanced Latin square. The item of a trial is
     the one that this listener has not heard for longest, of those left for its treatment. Within
@@ -45,11 +37,11 @@ def order(listener: int, treatments: int, items: int) -> list[Cell]:
     names = of_items[(row + turn) % len(of_items)]
     left = [set(range(items)) for _ in range(treatments)]
     last_heard = [-1] * items
-    cells: list[Cell] = []
+    cells: list[tuple[int, int]] = []
     for stretch in range(items):
         for treatment in of_treatments[(row + stretch) % len(of_treatments)]:
             place = min(left[treatment], key=lambda item: (last_heard[item], item))
             left[treatment].remove(place)
             last_heard[place] = len(cells)
-            cells.append(Cell(treatment, names[place]))
+            cells.append((treatment, names[place]))
     return cells

@@ -6,18 +6,18 @@ neither a killed program nor a power cut loses an answer that was acknowledged.
 
 from __future__ import annotations
 
-import csv
 import json
 import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 
+from app.batch.manifest import write_table
 from app.errors import CommandError
 from app.listening.answers import (
     CREATE,
@@ -26,18 +26,20 @@ from app.listening.answers import (
     Answer,
     read_answers,
     save_answer,
+    select_answers,
     write_answers,
 )
-from app.listening.page.trials import Trial, as_plain
-from relpe.files import atomic_write
+from app.listening.page.trials import Trial
 
 LISTENERS = "listeners.csv"
+_EXPORTED: tuple[str, ...] = ("listener", "joined_at", "completed_at", "completion_code")
+"""Columns of the table of listeners."""
 ABANDONED = timedelta(hours=3)
 """After this time without an answer, a new listener gets the trials of an unfinished one."""
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 """Of codes: no letters and digits that look alike."""
 _CODE_LETTERS = 8
-_CREATE = """
+_CREATE_LISTENERS = """
 CREATE TABLE IF NOT EXISTS listeners (
     listener TEXT PRIMARY KEY,
     number INTEGER NOT NULL,
@@ -69,16 +71,6 @@ class Listener:
         return self.trials[self.position - 1] if self.position <= len(self.trials) else None
 
 
-@dataclass(frozen=True)
-class _Person:
-    """A row of `listeners.csv`."""
-
-    listener: str
-    joined_at: str
-    completed_at: str
-    completion_code: str
-
-
 class NoListenerError(Exception):
     """There is no listener with this code."""
 
@@ -102,7 +94,7 @@ class Store:
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.execute(CREATE)
-            self._connection.execute(_CREATE)
+            self._connection.execute(_CREATE_LISTENERS)
         except sqlite3.Error as error:
             raise CommandError(
                 f"{path}: the database of answers cannot be used ({error}); check the folder and "
@@ -116,7 +108,7 @@ class Store:
 
     @contextmanager
     def _changes(self) -> Iterator[sqlite3.Connection]:
-        """Return a transaction that is on the disk at the end of the block."""
+        """Run the block as a transaction, which is on the disk at its end."""
         with self._lock:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -135,16 +127,16 @@ class Store:
         """
         code, completion = _random_code(), completion_code or _random_code()
         with self._changes() as connection:
-            given_up = _now(-ABANDONED)
+            abandoned_before = _now(-ABANDONED)
             taken = {
                 number
                 for (number,) in connection.execute(
                     "SELECT number FROM listeners WHERE completed_at != '' OR seen_at >= ?",
-                    (given_up,),
+                    (abandoned_before,),
                 )
             }
             number = next(number for number in count() if number not in taken)
-            trials = json.dumps(as_plain(plan(number)))
+            trials = json.dumps([asdict(trial) for trial in plan(number)])
             connection.execute(
                 "INSERT INTO listeners VALUES (?, ?, ?, 1, ?, ?, ?, '')",
                 (code, number, trials, completion, _now(), _now()),
@@ -163,12 +155,8 @@ class Store:
         if row is None:
             raise NoListenerError
         trials, position, completion_code = row
-        names = [field.name for field in fields(Answer)]
-        rows = self._connection.execute(
-            f"SELECT {', '.join(names)} FROM answers WHERE listener = ? AND trial = ?",
-            (code, position),
-        )
-        answers = [Answer(**dict(zip(names, values, strict=True))) for values in rows]
+        of_trial = "WHERE listener = ? AND trial = ?"
+        answers = select_answers(self._connection, of_trial, (code, position))
         return Listener(
             code,
             tuple(Trial(**trial) for trial in json.loads(trials)),
@@ -220,19 +208,14 @@ class Store:
 
     def export(self) -> None:
         """Write the tables of answers and listeners. Raises CommandError if it cannot."""
-        names = [field.name for field in fields(_Person)]
         with self._lock:
             people = self._connection.execute(
-                f"SELECT {', '.join(names)} FROM listeners ORDER BY joined_at, listener"
+                f"SELECT {', '.join(_EXPORTED)} FROM listeners ORDER BY joined_at, listener"
             ).fetchall()
-        path = self.folder / LISTENERS
+        rows = (dict(zip(_EXPORTED, values, strict=True)) for values in people)
         try:
             write_answers(self.folder / TABLE, read_answers(self.folder))
-            with (
-                atomic_write(path) as beside,
-                beside.open("w", encoding="utf-8", newline="") as file,
-            ):
-                csv.writer(file, lineterminator="\n").writerows([names, *people])
+            write_table(self.folder / LISTENERS, _EXPORTED, rows)
         except OSError as error:
             raise CommandError(
                 f"{self.folder}: {error.strerror or error}; check its free space"

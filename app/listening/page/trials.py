@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from app.listening.answers import LEAST, PREFERENCE, Kind, Question
 from app.listening.page.squares import latin_square, order
@@ -50,11 +50,6 @@ class Trial:
     def questions(self, of_rating: Sequence[Question]) -> tuple[str, ...]:
         """Return the questions of this trial; `of_rating` are those about a rated clip."""
         return (PREFERENCE,) if self.second else tuple(of_rating)
-
-
-def as_plain(trials: Sequence[Trial]) -> list[dict[str, Any]]:
-    """Trials as values of JSON."""
-    return [asdict(trial) for trial in trials]
 
 
 def trials_of(material: Material, number: int) -> list[Trial]:
@@ -102,10 +97,8 @@ def _block(all_trials: list[Trial], count: int, training: int) -> _Block:
 def _ratings(material: Material, number: int) -> list[Trial]:
     conditions = len(material.conditions)
     turn = number // len(latin_square(conditions))
-    return [
-        Trial("rating", material.clip(condition, item, turn + condition + item).file)
-        for condition, item in order(number, conditions, len(material.items))
-    ]
+    cells = order(number, conditions, len(material.items))
+    return [Trial("rating", material.clip(*cell, turn + sum(cell)).file) for cell in cells]
 
 
 def _pairs(material: Material, number: int) -> list[Trial]:

@@ -11,6 +11,7 @@ Wu, *Resampling Inference with Complex Survey Data*, 1988).
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,7 +74,9 @@ class Bootstrap:
                 variances.append(np.zeros_like(values))
                 continue
             samples = np.concatenate([statistic(w) for w in self._weights(rng, way, size)])
-            variances.append(_variance(samples))
+            with warnings.catch_warnings():  # a result without two samples has none
+                warnings.simplefilter("ignore", RuntimeWarning)
+                variances.append(np.nanvar(samples, 0, ddof=1))
         of_listeners, of_prompts, of_cells = variances
         single = np.maximum(of_listeners, of_prompts)
         variance = np.maximum(of_listeners + of_prompts - of_cells, single)
@@ -101,13 +104,3 @@ class Bootstrap:
             yield np.broadcast_to(
                 drawn.reshape(count, *shape), (count, self.listeners, self.prompts)
             ).astype(np.float64)
-
-
-def _variance(samples: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Variance of each column, of its finite values; nan if there are fewer than two."""
-    is_finite = np.isfinite(samples)
-    count = is_finite.sum(0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(is_finite, samples, 0.0).sum(0) / count
-        squares = np.where(is_finite, samples - mean, 0.0) ** 2
-        return np.where(count > 1, squares.sum(0) / (count - 1), np.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,14 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
-
-
-class Difference(NamedTuple):
-    """How listeners judged one condition compared with another; a number per listener."""
-
-    condition: str
-    other: str
-    values: NDArray[np.float64]
 
 
 class Comparison(NamedTuple):
@@ -95,56 +88,43 @@ def rank_biserial(values: NDArray[np.float64]) -> float:
     return float(np.sign(differing) @ ranks / ranks.sum())
 
 
-def differences(
-    judged: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
-) -> list[Difference]:
-    """Return the mean of each listener's numbers, for each pair of conditions.
-
-    `judged` maps pairs of conditions to listeners and their numbers.
-    """
-    return [
-        Difference(
-            condition,
-            other,
-            np.array([math.fsum(numbers[name]) / len(numbers[name]) for name in sorted(numbers)]),
-        )
-        for (condition, other), numbers in judged.items()
-    ]
-
-
 def compared(
-    contrasts: Sequence[Difference],
+    judged: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
     intervals: Sequence[Interval],
-    answers: Sequence[int],
+    answers: Mapping[tuple[str, str], int],
     power: Callable[[NDArray[np.float64], int], Power],
 ) -> list[Comparison]:
-    """Test each difference, with Holm's correction for all that listeners have judged.
+    """Test the difference of each pair, with Holm's correction for all that listeners have judged.
 
     Args:
-        contrasts: the differences; those without listeners are left out.
-        intervals: the estimate of each, with the p of the bootstrap.
+        judged: for each pair of conditions, the numbers of each listener, of which the mean counts;
+            pairs without listeners are left out.
+        intervals: the estimate of each pair, with the p of the bootstrap.
         answers: how many answers there are of each.
-        power: computes the power from the numbers of listeners and the number of tests.
+        power: computes the power from a number per listener and the number of tests.
     """
-    tested = [one for one in zip(contrasts, intervals, answers, strict=True) if len(one[0].values)]
-    rounded = [np.round(one.values, 9) for one, _, _ in tested]  # equal numbers are ties
+    tested = [one for one in zip(judged, intervals, strict=True) if judged[one[0]]]
+    means: list[NDArray[np.float64]] = [
+        np.array([statistics.fmean(judged[pair][name]) for name in sorted(judged[pair])])
+        for pair, _ in tested
+    ]
+    rounded = [np.round(values, 9) for values in means]  # equal numbers are ties
     p_values = [wilcoxon(values) for values in rounded]
     # nan, where nothing varies, is no evidence
-    beyond = holm([1.0 if math.isnan(interval.p) else interval.p for _, interval, _ in tested])
+    beyond = holm([1.0 if math.isnan(interval.p) else interval.p for _, interval in tested])
     return [
         Comparison(
-            condition=one.condition,
-            other=one.other,
+            *pair,
             listeners=len(values),
-            answers=count,
+            answers=answers[pair],
             estimate=interval,
             p=p,
             p_holm=p_holm,
             effect_size=rank_biserial(values),
-            power=power(one.values, len(tested)),
+            power=power(exact, len(tested)),
             is_certain=p_beyond < LEVEL,
         )
-        for (one, interval, count), values, p, p_holm, p_beyond in zip(
-            tested, rounded, p_values, holm(p_values), beyond, strict=True
+        for (pair, interval), exact, values, p, p_holm, p_beyond in zip(
+            tested, means, rounded, p_values, holm(p_values), beyond, strict=True
         )
     ]

@@ -6,10 +6,10 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from app.listening.report.power import LEVEL, WANTED, least_listeners
-from app.text import plural
+from app.text import listed, plural
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from app.listening.report.comparisons import Comparison
     from app.listening.report.preferences import Preferences
@@ -40,12 +40,6 @@ def findings_by_subject(report: Report) -> list[tuple[str, list[str]]]:
         none = "No two conditions have answers to the same question; nothing was compared."
         subjects.append(("Answers", [none]))
     return [*subjects, ("Listeners", [_of_listeners(report)])]
-
-
-def listed(names: Iterable[str]) -> str:
-    """Names as a list: `a`, `a and b`, `a, b and c`."""
-    *all_but, last = names
-    return f"{', '.join(all_but)} and {last}" if all_but else last
 
 
 def is_found(comparison: Comparison) -> bool:
@@ -118,10 +112,12 @@ def _differences(
             forward = is_first(one)
             better, worse = (one.condition, one.other) if forward else (one.other, one.condition)
             (certain if one.is_certain else local)[better].append(f"{worse} {shown(one, forward)}")
-    sentences = [f"{better} {verb} {listed(worse)}." for better, worse in certain.items()]
+    sentences = [
+        f"{better} {verb} {listed(worse, len(worse))}." for better, worse in certain.items()
+    ]
     sentences += [
-        f"{better} {verb} {listed(worse)} after these prompts; whether this holds for other "
-        "prompts is open."
+        f"{better} {verb} {listed(worse, len(worse))} after these prompts; whether this holds for "
+        "other prompts is open."
         for better, worse in local.items()
     ]
     return sentences + [
@@ -133,15 +129,15 @@ def _differences(
 
 def _not_found(one: Comparison, shown: str, sized: str) -> str:
     power = one.power
-    said = (
+    sentence = (
         f"No difference between {one.condition} and {one.other} was shown {shown}. {sized} would "
         f"have been found with a probability of {power.reached:.0%}"
     )
     if power.needed == 0:
-        return f"{said}."
+        return f"{sentence}."
     if power.needed is None:
-        return f"{said}; more listeners than are practical are needed for {WANTED:.0%}."
-    return f"{said}; {plural(power.needed, 'more listener')} would raise this to {WANTED:.0%}."
+        return f"{sentence}; more listeners than are practical are needed for {WANTED:.0%}."
+    return f"{sentence}; {plural(power.needed, 'more listener')} would raise this to {WANTED:.0%}."
 
 
 def _share(one: Comparison, forward: bool) -> str:

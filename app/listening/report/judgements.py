@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.batch.manifest import NAME
@@ -61,11 +62,6 @@ class Test:
     anchors: tuple[str, ...]
     """Conditions that every attentive listener should find worse than the others."""
 
-    @property
-    def listeners(self) -> tuple[str, ...]:
-        """All listeners, sorted by code."""
-        return tuple(sorted({answer.listener for answer in self.answers}))
-
 
 @dataclass(frozen=True, kw_only=True)
 class Judgements:
@@ -95,7 +91,7 @@ def read_test(folder: Path, anchors: Sequence[str] | None = None) -> Test:
     clips = study.clips
     answers = read_answers(folder)
     path = folder / (DATABASE if (folder / DATABASE).exists() else TABLE)
-    if not any(_is_counted(answer) for answer in answers):
+    if not any(is_counted(answer) for answer in answers):
         raise CommandError(
             f"{path}: found no answers other than those of practice trials; let listeners take "
             "part with relpe listen first"
@@ -103,7 +99,7 @@ def read_test(folder: Path, anchors: Sequence[str] | None = None) -> Test:
     unknown = [
         file
         for answer in answers
-        if _is_counted(answer)
+        if is_counted(answer)
         for file in (answer.first, answer.second)
         if file and file not in clips
     ]
@@ -132,15 +128,15 @@ def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
     Raises CommandError if they are of fewer than two listeners or two conditions.
     """
     kept = set(listeners)
-    answers = [a for a in test.answers if a.listener in kept and _is_counted(a)]
-    ratings, preferences, same = [], [], 0
+    answers = [a for a in test.answers if a.listener in kept and is_counted(a)]
+    ratings, preferences, num_same = [], [], 0
     of_trial: defaultdict[tuple[str, int], list[Rating]] = defaultdict(list)
     for answer in answers:
         first = test.clips[answer.first]
         if answer.question == PREFERENCE:
             second = test.clips[answer.second]
             if first.condition == second.condition:
-                same += 1
+                num_same += 1
                 continue
             won, confidence = answer.answer == "first", float(answer.confidence or 1)
             preferences.append(Preference(answer.listener, first, second, won, confidence))
@@ -149,46 +145,36 @@ def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
             ratings.append(rating)
             of_trial[answer.listener, answer.trial].append(rating)
     ratings += [
-        Rating(together[0].listener, OVERALL, together[0].clip, _mean(r.value for r in together))
-        for together in of_trial.values()
+        Rating(trial[0].listener, OVERALL, trial[0].clip, fmean(r.value for r in trial))
+        for trial in of_trial.values()
     ]
     judged = [rating.clip for rating in ratings]
     judged += [clip for choice in preferences for clip in (choice.first, choice.second)]
     conditions = sorted({clip.condition for clip in judged})
-    heard = sorted({rating.listener for rating in ratings} | {p.listener for p in preferences})
+    judges = sorted({rating.listener for rating in ratings} | {p.listener for p in preferences})
     if len(conditions) < 2:
         raise CommandError(
             f"found answers about {_one(conditions, 'condition')}, expected at least two, since a "
             "report compares conditions"
         )
-    if len(heard) < 2:
+    if len(judges) < 2:
         raise CommandError(
-            f"found answers of {_one(heard, 'listener')}, expected at least two, since intervals "
+            f"found answers of {_one(judges, 'listener')}, expected at least two, since intervals "
             "are computed from the differences between listeners"
         )
     return Judgements(
-        listeners=tuple(heard),
+        listeners=tuple(judges),
         prompts=tuple(sorted({clip.prompt for clip in judged})),
         conditions=tuple(conditions),
         ratings=ratings,
         preferences=preferences,
-        same_condition=same,
+        same_condition=num_same,
     )
 
 
-def counted(answers: Iterable[Answer]) -> Counter[str]:
-    """How many answers there are of each question, without those that are not analysed."""
-    return Counter(answer.question for answer in answers if _is_counted(answer))
-
-
-def _is_counted(answer: Answer) -> bool:
+def is_counted(answer: Answer) -> bool:
     """Whether an answer is about conditions, not practice or a check of the listener."""
     return answer.kind != "training" and not answer.expected and answer.repeats is None
-
-
-def _mean(values: Iterable[float]) -> float:
-    numbers = list(values)
-    return sum(numbers) / len(numbers)
 
 
 def _one(names: Sequence[str], thing: str) -> str:

@@ -12,6 +12,7 @@ import math
 import warnings
 from collections import defaultdict
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -56,31 +57,26 @@ class Mixed:
 
 def mixed_models(judged: Judgements) -> list[Mixed]:
     """Return the models of ratings and of preferences, of those that there are."""
+    # a cell per listener, prompt and condition or pair: single answers would take seconds
+    cells: defaultdict[str, defaultdict[tuple[str, ...], list[float]]]
+    cells = defaultdict(lambda: defaultdict(list))
+    for r in judged.ratings:
+        if r.question == OVERALL:
+            cells["rating"][r.listener, r.clip.prompt, r.clip.condition].append(r.value)
+    for p in judged.preferences:
+        pair = (p.first.condition, p.second.condition)
+        cells["preference"][p.listener, p.first.prompt, *pair].append(2.0 * p.first_won - 1)
     models = []
-    rated = [r for r in judged.ratings if r.question == OVERALL]
-    if len({r.clip.condition for r in rated}) > 1:
-        # a cell per listener, prompt and condition: the model takes seconds with single answers
-        cells: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
-        for r in rated:
-            cells[r.listener, r.clip.prompt, r.clip.condition].append(r.value)
-        keys = sorted(cells)
-        names = sorted({condition for _, _, condition in keys})
-        values = np.array([math.fsum(cells[key]) / len(cells[key]) for key in keys])
-        sides = np.eye(len(names))[[names.index(condition) for _, _, condition in keys]]
-        models.append(_fit("rating", values, sides, names, [key[:2] for key in keys]))
-    if judged.preferences:
-        pair_cells: defaultdict[tuple[str, str, str, str], list[float]] = defaultdict(list)
-        for p in judged.preferences:
-            clips = (p.first.condition, p.second.condition)
-            value = 1.0 if p.first_won else -1.0
-            pair_cells[p.listener, p.first.prompt, *clips].append(value)
-        keys = sorted(pair_cells)
+    for measure, of_measure in cells.items():
+        keys = sorted(of_measure)
         names = sorted({name for key in keys for name in key[2:]})
-        values = np.array([math.fsum(pair_cells[key]) / len(pair_cells[key]) for key in keys])
+        values = np.array([fmean(of_measure[key]) for key in keys])
         sides = np.zeros((len(keys), len(names)))
-        for row, (_, _, first, second) in enumerate(keys):
-            sides[row, names.index(first)], sides[row, names.index(second)] = 1.0, -1.0
-        models.append(_fit("preference", values, sides, names, [key[:2] for key in keys]))
+        for row, key in enumerate(keys):
+            for name, weight in zip(key[2:], (1.0, -1.0), strict=False):
+                sides[row, names.index(name)] = weight
+        if len(names) > 1:
+            models.append(_fit(measure, values, sides, names, keys))
     return models
 
 
@@ -89,15 +85,18 @@ def _fit(
     values: NDArray[np.float64],
     sides: NDArray[np.float64],
     names: list[str],
-    of: list[tuple[str, str]],
+    keys: list[tuple[str, ...]],
 ) -> Mixed:
-    """Fit the model; `sides` has the weight of each condition in each answer."""
+    """Fit the model.
+
+    `sides` has the weight of each condition in each answer; `keys` begin with listener and prompt.
+    """
     # the last condition is the reference; the constant is its mean, or the order of the pair
     fixed = np.column_stack([np.ones(len(values)), sides[:, :-1]])
     squares = np.linalg.lstsq(fixed, values)[1]
     if not squares.size or squares[0] < _LEAST_SQUARES:
         return Mixed(measure, [], {}, converged=False)
-    listeners, prompts = (_indicators([key[part] for key in of]) for part in (0, 1))
+    listeners, prompts = (_indicators([key[part] for key in keys]) for part in (0, 1))
     effects = {
         "listener": listeners,
         "prompt": prompts,

@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from app.listening.report.bootstrap import Bootstrap, Interval
-from app.listening.report.comparisons import (
-    Comparison,
-    compared,
-    differences,
-    pairs,
-    wilcoxon,
-)
+from app.listening.report.comparisons import Comparison, compared, pairs, wilcoxon
 from app.listening.report.power import power_of
 
 if TYPE_CHECKING:
@@ -115,12 +110,12 @@ def preferences_of(
     names = [name for name in judged.conditions if name in present]
     place = {name: index for index, name in enumerate(names)}
     table = _table(judged, place, weighted=weighted)
-    both = pairs(names)
+    name_pairs = pairs(names)
 
     def statistic(weights: NDArray[np.float64]) -> NDArray[np.float64]:
         wins = np.einsum("blp,lpcd->bcd", weights, table, optimize=True)
         strengths = bradley_terry(wins)
-        apart = [strengths[:, place[a]] - strengths[:, place[b]] for a, b in both]
+        apart = [strengths[:, place[a]] - strengths[:, place[b]] for a, b in name_pairs]
         return np.concatenate([strengths, np.stack(apart, 1)], 1)
 
     intervals = bootstrap.intervals(statistic)
@@ -140,7 +135,7 @@ def preferences_of(
     first, first_p = _order(judged.preferences)
     return Preferences(
         strengths=strengths,
-        comparisons=_comparisons(judged, both, intervals[len(names) :], of_interest),
+        comparisons=_comparisons(judged, name_pairs, intervals[len(names) :], of_interest),
         wins=dict(won),
         first=first,
         first_p=first_p,
@@ -153,7 +148,7 @@ def _table(judged: Judgements, place: dict[str, int], *, weighted: bool) -> NDAr
     listeners = {name: index for index, name in enumerate(judged.listeners)}
     prompts = {name: index for index, name in enumerate(judged.prompts)}
     table = np.zeros((len(listeners), len(prompts), len(place), len(place)))
-    mean = math.fsum(p.confidence for p in judged.preferences) / len(judged.preferences)
+    mean = fmean(p.confidence for p in judged.preferences)
     for p in judged.preferences:
         weight = p.confidence / mean if weighted else 1.0
         row = (listeners[p.listener], prompts[p.first.prompt])
@@ -162,10 +157,10 @@ def _table(judged: Judgements, place: dict[str, int], *, weighted: bool) -> NDAr
 
 
 def _comparisons(
-    judged: Judgements, both: list[tuple[str, str]], apart: list[Interval], of_interest: float
+    judged: Judgements, name_pairs: list[tuple[str, str]], apart: list[Interval], of_interest: float
 ) -> list[Comparison]:
     by_pair: dict[tuple[str, str], defaultdict[str, list[float]]] = {
-        pair: defaultdict(list) for pair in both
+        pair: defaultdict(list) for pair in name_pairs
     }
     for p in judged.preferences:
         pair = (p.winner.condition, p.loser.condition)
@@ -175,9 +170,9 @@ def _comparisons(
             by_pair[pair[1], pair[0]][p.listener].append(-1.0)
     size = round(2 * of_interest - 1, 9)
     comparisons = compared(
-        differences(by_pair),
+        by_pair,
         apart,
-        [sum(map(len, by_pair[pair].values())) for pair in both],
+        {pair: sum(map(len, numbers.values())) for pair, numbers in by_pair.items()},
         lambda values, tests: power_of(values, size, tests, are_shares=True),
     )
     return [one._replace(estimate=one.estimate.through(probability)) for one in comparisons]
@@ -188,6 +183,6 @@ def _order(preferences: list[Preference]) -> tuple[float, float]:
     of_listener: defaultdict[str, list[float]] = defaultdict(list)
     for preference in preferences:
         of_listener[preference.listener].append(float(preference.first_won))
-    shares = [math.fsum(of_listener[name]) / len(of_listener[name]) for name in sorted(of_listener)]
+    shares = [fmean(of_listener[name]) for name in sorted(of_listener)]
     share = sum(preference.first_won for preference in preferences) / len(preferences)
     return share, wilcoxon(np.array(shares) - 0.5)

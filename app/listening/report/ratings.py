@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from app.listening.report.bootstrap import Bootstrap, Interval
-from app.listening.report.comparisons import Comparison, compared, differences, pairs
+from app.listening.report.comparisons import Comparison, compared, pairs
 from app.listening.report.judgements import RATED
 from app.listening.report.power import power_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from app.listening.report.judgements import Judgements, Rating
@@ -75,24 +73,24 @@ def _of_question(
     names = [name for name in judged.conditions if name in present]
     place = {name: index for index, name in enumerate(names)}
     sums, counts = _totals(ratings, judged, place)
-    both = pairs(names)
+    name_pairs = pairs(names)
 
     def statistic(weights: NDArray[np.float64]) -> NDArray[np.float64]:
         flat = weights.reshape(len(weights), -1)
         with np.errstate(divide="ignore", invalid="ignore"):
             means = (flat @ sums) / (flat @ counts)
-        apart = [means[:, place[a]] - means[:, place[b]] for a, b in both]
+        apart = [means[:, place[a]] - means[:, place[b]] for a, b in name_pairs]
         return np.concatenate([means, np.stack(apart, 1)], 1)
 
     intervals = bootstrap.intervals(statistic)
     means = []
     for name, interval in zip(names, intervals, strict=False):
         given = Counter(round(r.value) for r in ratings if r.clip.condition == name)
-        shares = tuple(given[number] for number in range(1, 6))
-        means.append(Mean(name, interval, sum(shares), shares))
+        given_counts = tuple(given[number] for number in range(1, 6))
+        means.append(Mean(name, interval, sum(given_counts), given_counts))
     means.sort(key=lambda one: (-one.mean.value, one.condition))
     return Ratings(
-        question, means, _comparisons(ratings, both, intervals[len(names) :], of_interest)
+        question, means, _comparisons(ratings, name_pairs, intervals[len(names) :], of_interest)
     )
 
 
@@ -112,7 +110,10 @@ def _totals(
 
 
 def _comparisons(
-    ratings: list[Rating], both: list[tuple[str, str]], apart: list[Interval], of_interest: float
+    ratings: list[Rating],
+    name_pairs: list[tuple[str, str]],
+    apart: list[Interval],
+    of_interest: float,
 ) -> list[Comparison]:
     """Compare the means of each listener's ratings of two conditions.
 
@@ -127,32 +128,23 @@ def _comparisons(
         clip = rating.clip
         of_cell[clip.condition, rating.listener][clip.prompt].append(rating.value)
         of_prompt[clip.prompt][clip.condition].append(rating.value)
-    added = {
-        prompt: _mean([_mean(values) for values in by_condition.values()])
+    prompt_means = {
+        prompt: fmean(map(fmean, by_condition.values()))
         for prompt, by_condition in of_prompt.items()
     }
     means = {
-        key: _mean([_mean(values) - added[prompt] for prompt, values in cells.items()])
+        key: fmean(fmean(values) - prompt_means[prompt] for prompt, values in cells.items())
         for key, cells in of_cell.items()
     }
     counts = {key: sum(map(len, cells.values())) for key, cells in of_cell.items()}
-    by_pair: dict[tuple[str, str], dict[str, list[float]]] = {}
+    by_pair: dict[tuple[str, str], dict[str, list[float]]] = {pair: {} for pair in name_pairs}
     answers: Counter[tuple[str, str]] = Counter()
-    for one, other in both:
-        of_listener: dict[str, list[float]] = {}
-        for listener in sorted({listener for _, listener in means}):
+    for (one, other), of_listener in by_pair.items():
+        for listener in {listener for _, listener in means}:
             here, there = (one, listener), (other, listener)
             if here in means and there in means:
                 of_listener[listener] = [means[here] - means[there]]
                 answers[one, other] += counts[here] + counts[there]
-        by_pair[one, other] = of_listener
     return compared(
-        differences(by_pair),
-        apart,
-        [answers[pair] for pair in both],
-        lambda values, tests: power_of(values, of_interest, tests),
+        by_pair, apart, answers, lambda values, tests: power_of(values, of_interest, tests)
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from app.errors import CommandError
 from app.listening.report.bootstrap import Bootstrap
-from app.listening.report.judgements import Judgements, Test, counted, judgements_of
+from app.listening.report.judgements import Judgements, Test, is_counted, judgements_of
 from app.listening.report.mixed import Mixed, mixed_models
 from app.listening.report.preferences import Preferences, preferences_of
 from app.listening.report.ratings import Ratings, ratings_of
@@ -51,7 +51,7 @@ def make_report(
     Raises:
         CommandError: there is too little to compare.
     """
-    if not counted(test.answers):
+    if not any(map(is_counted, test.answers)):
         raise CommandError("found no answers, expected those of a listening test")
     step("screening")
     screened = screen(test, options.thresholds)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from app.listening.report.bootstrap import Interval
     from app.listening.report.comparisons import Comparison
+    from app.listening.report.mixed import Effect
+    from app.listening.report.preferences import Strength
+    from app.listening.report.ratings import Mean
     from app.listening.report.report import Report
 
 
@@ -54,7 +57,7 @@ def as_table(report: Report) -> str:
 def as_json(report: Report) -> str:
     """All results as a JSON object; numbers that do not exist are null."""
     judged = report.judged
-    said = {
+    results = {
         "title": report.title,
         "findings": findings(report),
         "options": asdict(report.options),
@@ -68,36 +71,39 @@ def as_json(report: Report) -> str:
         "ratings": [_plain(one) for one in report.ratings],
         "mixed_models": [_plain(one) for one in report.mixed],
     }
-    return json.dumps(said, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(results, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _lines(report: Report) -> Iterator[Line]:
     if preferences := report.preferences:
         for one in preferences.strengths:
-            yield _line("strength", "preference", one.condition, one.strength)._replace(
-                answers=one.answers
-            )
+            yield _line("strength", "preference", one, one.strength, answers=one.answers)
         for one in preferences.comparisons:
             yield _compared("probability", "preference", one)
     for ratings in report.ratings:
         for one in ratings.means:
-            yield _line("mean", ratings.question, one.condition, one.mean)._replace(
-                answers=one.answers
-            )
+            yield _line("mean", ratings.question, one, one.mean, answers=one.answers)
         for one in ratings.comparisons:
             yield _compared("difference", ratings.question, one)
     for model in report.mixed:
-        for effect in model.effects:
-            line = _line("mixed model", model.measure, effect.condition, effect.estimate)
-            yield line._replace(other=effect.other)
+        for one in model.effects:
+            yield _line("mixed model", model.measure, one, one.estimate, other=one.other)
 
 
-def _line(measure: str, question: str, condition: str, interval: Interval) -> Line:
-    return Line(measure, question, condition, "", *interval[:3])
+def _line(
+    measure: str,
+    question: str,
+    one: Strength | Mean | Comparison | Effect,
+    interval: Interval,
+    **columns: Any,  # noqa: ANN401 - of `Line`
+) -> Line:
+    limits = dict(zip(("estimate", "low", "high"), interval[:3], strict=True))
+    return Line(measure, question, one.condition, **limits, **columns)
 
 
 def _compared(measure: str, question: str, one: Comparison) -> Line:
-    return _line(measure, question, one.condition, one.estimate)._replace(
+    return _line(
+        *(measure, question, one, one.estimate),
         other=one.other,
         p=one.p,
         p_holm=one.p_holm,
@@ -112,13 +118,13 @@ def _compared(measure: str, question: str, one: Comparison) -> Line:
 def _preferences(report: Report) -> dict[str, Any] | None:
     if report.preferences is None:
         return None
-    said = _plain(report.preferences)
+    preferences = _plain(report.preferences)
     # keys of JSON are strings
-    said["wins"] = [
+    preferences["wins"] = [
         {"condition": one, "other": other, "wins": wins}
         for (one, other), wins in sorted(report.preferences.wins.items())
     ]
-    return said
+    return preferences
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401 - any part of a report

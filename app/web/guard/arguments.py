@@ -11,6 +11,7 @@ import socket
 import sys
 from pathlib import Path
 
+from app.cli.arguments import whole
 from app.errors import CommandError
 
 _log = logging.getLogger(__name__)
@@ -22,7 +23,10 @@ def add_address(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"
     )
     parser.add_argument(
-        "--port", type=_port, default=7860, help="port to listen on (default: %(default)s)"
+        "--port",
+        type=whole(1, 65_535),
+        default=7860,
+        help="port to listen on (default: %(default)s)",
     )
     parser.add_argument(
         "--allow-host",
@@ -63,16 +67,14 @@ def not_served(options: argparse.Namespace) -> CommandError:
 
 
 def accounts_of(options: argparse.Namespace) -> tuple[tuple[str, str], ...]:
-    """Return the users and passwords of --auth-file. Raises CommandError for an unusable file."""
-    return _read_accounts(options.auth_file) if options.auth_file else ()
-
-
-def _read_accounts(path: Path) -> tuple[tuple[str, str], ...]:
-    """Read users and passwords from a file of lines `user:password`.
+    """Return the users and passwords of --auth-file, a file of lines `user:password`; or none.
 
     Empty lines and lines that begin with # are skipped. Logs a warning if other users may read the
     file. Raises CommandError for an unusable file; no message contains a password.
     """
+    path: Path | None = options.auth_file
+    if path is None:
+        return ()
     try:
         text = path.read_text(encoding="utf-8")
         others = os.name == "posix" and path.stat().st_mode & 0o077
@@ -122,13 +124,6 @@ def _host_name(text: str) -> str:
             f"{text!r} is not the name of a host, expected one such as music.example"
         )
     return text
-
-
-def _port(text: str) -> int:
-    """Argument type: a port."""
-    if not text.isdecimal() or not 1 <= int(text) <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port, expected 1 to 65535")
-    return int(text)
 
 
 def _root_path(text: str) -> str:

@@ -59,7 +59,7 @@ def too_large(most_bytes: int) -> RefusedError:
     return RefusedError(413, f"found more than {most_bytes:,} bytes, expected at most that many")
 
 
-def again(body: bytes, receive: Receive) -> Receive:
+def receive_again(body: bytes, receive: Receive) -> Receive:
     """Receive a body that was read before, and then the following messages."""
     left = [{"type": "http.request", "body": body, "more_body": False}]
 

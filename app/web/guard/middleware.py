@@ -13,7 +13,7 @@ from starlette.requests import cookie_parser
 from app.errors import DiskError
 from app.player.assets import Modules
 from app.web.guard.answers import Policy, Send, Sent, answer, error, respond
-from app.web.guard.bodies import Body, Receive, again, too_large
+from app.web.guard.bodies import Body, Receive, receive_again, too_large
 from app.web.guard.hosts import Hosts
 from app.web.guard.limits import (
     LOGIN_SECONDS,
@@ -158,6 +158,6 @@ class Guard:
         read = await body.read() if scope["method"] == "POST" else b""
         if route.kind == "call":
             self.check_call(read)
-        await self.app(scope, again(read, body), sent)
+        await self.app(scope, receive_again(read, body), sent)
         if route.kind == "login" and sent.status == 200:
             self.passwords.forget(address)

@@ -53,6 +53,11 @@ def gradio_route(method: str, path: str, max_upload_bytes: int) -> Route:
             return Route("upload", max_upload_bytes + FORM_BYTES)
         if name.startswith(_CALLS):
             return Route("call", MAX_CALL_BYTES)
-    else:
-        raise RefusedError(405, f"found the method {method[:20]}, expected GET, HEAD or POST")
-    raise RefusedError(404, "there is no such endpoint")
+    raise no_route(method, "endpoint")
+
+
+def no_route(method: str, what: str) -> RefusedError:
+    """Return the refusal of a method that is not used, or of a path that has no `what`."""
+    if method in ("GET", "HEAD", "POST"):
+        return RefusedError(404, f"there is no such {what}")
+    return RefusedError(405, f"found the method {method[:20]}, expected GET, HEAD or POST")

@@ -107,6 +107,8 @@ def test_a_single_track_is_the_whole_and_long_pieces_have_no_stems(tmp_path, mon
         with pytest.raises(SoundError, match="in total to render tracks separately"):
             ask()
     assert not list(tmp_path.glob("*.zip"))
+    with pytest.raises(SoundError, match="the audio cannot be written"):
+        stems.render(band(), tmp_path / "gone", "song", sample_rate=RATE)
 
 
 def test_old_mixes_are_removed(made, monkeypatch):
@@ -139,10 +141,7 @@ def test_a_mix_that_was_just_removed_is_written_again(made, monkeypatch):
     assert made.mix({7}).stat().st_size == whole
 
 
-def test_a_missing_folder_is_an_error_in_one_sentence(tmp_path):
-    with pytest.raises(SoundError, match="the audio cannot be written"):
-        stems.render(band(), tmp_path / "gone", "song", sample_rate=RATE)
-    made = stems.render(band(), tmp_path, "song", sample_rate=RATE)
+def test_a_missing_folder_is_an_error_in_one_sentence(made, tmp_path):
     lost = replace(made, files=replace(made.files, folder=tmp_path / "gone"))
     for ask in (lambda: lost.mix({1}), lost.zip):
         with pytest.raises(SoundError, match="the audio cannot be written"):
@@ -154,7 +153,6 @@ def test_sound_from_a_time_on_is_that_part_of_the_whole(made, tmp_path):
         band(), tmp_path, "late", ids=[7, 3, 1, 0], sample_rate=RATE, begin_seconds=0.35
     )
     at = int(0.35 * RATE)
-    assert late.begin_seconds == 0.35
     assert len(late.whole) == len(made.whole) - at
     assert late.tracks.keys() == made.tracks.keys()
     part, cut = (np.array(one, np.float64).ravel() for one in (late.whole, made.whole[at:]))

@@ -22,22 +22,15 @@ def test_partial_files_of_a_killed_process_are_removed(quick_model, tmp_path):
     assert contents(tmp_path / "out") == before
 
 
-def test_the_lock_file_stays_the_same(tmp_path):
+def test_two_batches_do_not_write_in_one_folder_and_its_lock_file_stays(quick_model, tmp_path):
+    lock = tmp_path / ".lock"
     with alone_in(tmp_path):
-        held = (tmp_path / ".lock").stat().st_ino
-        waiting = (tmp_path / ".lock").open()
+        held, waiting = lock.stat().st_ino, lock.open()
+        with pytest.raises(CommandError, match="another relpe batch is writing to this folder"):
+            run(quick_model, options(tmp_path))
     with waiting, alone_in(tmp_path):
-        assert (tmp_path / ".lock").stat().st_ino == held == os.fstat(waiting.fileno()).st_ino
-
-
-def test_two_batches_do_not_write_in_one_folder(quick_model, tmp_path):
-    (tmp_path / "out").mkdir()
-    with (
-        alone_in(tmp_path / "out"),
-        pytest.raises(CommandError, match="another relpe batch is writing to this folder"),
-    ):
-        run(quick_model, options(tmp_path / "out"))
-    run(quick_model, options(tmp_path / "out"))
+        assert lock.stat().st_ino == held == os.fstat(waiting.fileno()).st_ino
+    run(quick_model, options(tmp_path))
 
 
 def test_unlisted_files_are_not_overwritten(quick_model, tmp_path):

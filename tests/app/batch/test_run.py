@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,42 +12,22 @@ from app.compose.continuation import Result, continue_prompt, finish, generate_p
 from app.compose.models import Models
 from app.compose.prompt.prompt import read_prompt
 from app.errors import CommandError
-from relpe.decoding.choose import choose_steps
 from tests.support.batches import MUSIC, after, contents, listed, options, run
 from tests.support.scores import two_hands
 from tokenization.errors import MidiError
 from tokenization.midi import write_midi
 
-if TYPE_CHECKING:
-    from app.compose.models import MusicModel
-    from app.compose.options import MusicOptions
-
-
-def clips_by_width(
-    model: MusicModel, output: Path, prompts: Path, music: MusicOptions
-) -> list[dict[str, bytes]]:
-    made: list[dict[str, bytes]] = []
-    for width in (1, 4, 32):
-        asked = options(output / str(width), prompts, width=width, music=music)
-        _, result = run(model, asked)
-        assert (result.made, result.kept, result.total) == (6, 0, 6)
-        made.append(contents(asked.output))
-    return made
-
 
 def test_the_width_does_not_change_the_clips(quick_model, tmp_path, prompts):
+    """The logits of a row do not depend on others: `tests/relpe/decoding`."""
     music = replace(MUSIC, bars=8, repetition=1.0, density=6.0, key="C", ending="cadence")
-    made = clips_by_width(quick_model, tmp_path, prompts, music)
-    assert made[0] == made[1] == made[2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["torch", "compiled"])
-def test_the_width_does_not_change_the_clips_of_a_model(small_model, tmp_path, prompts, backend):
-    steps = choose_steps(small_model.decoder, backend, threads=2)
-    model = replace(small_model, steps=steps)
-    made = clips_by_width(model, tmp_path, prompts, replace(MUSIC, bars=1))
-    assert made[0] == made[1] == made[2]
+    clips = []
+    for width in (1, 4, 32):
+        asked = options(tmp_path / str(width), prompts, width=width, music=music)
+        _, result = run(quick_model, asked)
+        assert (result.made, result.kept, result.total) == (6, 0, 6)
+        clips.append(contents(asked.output))
+    assert clips[0] == clips[1] == clips[2]
 
 
 def test_a_piece_that_cannot_be_saved_is_reported_and_the_others_are_made(

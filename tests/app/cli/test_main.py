@@ -16,8 +16,7 @@ from app.cli.arguments import music_options
 from app.cli.main import _parser, main
 from app.compose.options import MusicOptions
 from tests.support.commands import help_without_engine, relpe
-from tests.support.scores import two_hands
-from tokenization.midi import read_midi, write_midi
+from tokenization.midi import write_midi
 from tokenization.score import Score, Track
 
 
@@ -39,14 +38,6 @@ def test_same_seed_same_file_and_json_says_what_was_made(folder, parsed, capsys)
         assert not list(folder.glob(".*"))
 
 
-def test_variations_and_sound(folder):
-    audio = ["--audio", str(folder / "out.flac"), "--variations", "2"]
-    assert relpe(folder, "continue", "--bars", "1", "--seed", "1", *audio) == 0
-    names = sorted(path.name for path in folder.glob("out*"))
-    assert names == ["out.1.flac", "out.1.mid", "out.2.flac", "out.2.mid"]
-    assert read_midi(folder / "out.2.mid").num_notes > two_hands().num_notes
-
-
 def test_options_of_the_music_are_those_of_the_dataclass():
     names = [field.name for field in fields(MusicOptions)]
     arguments = ["continue", "song.mid", "--output", "out.mid"]
@@ -61,29 +52,10 @@ def test_options_of_the_music_are_those_of_the_dataclass():
         assert value in choices or type(value) in (hints[name], *choices)
 
 
-def gaps(count: int) -> bytes:
-    """Notes of two ticks, with the longest pauses that MIDI files can have: 2**28 - 1 ticks."""
-    notes = b"\0\x90\x3c\x40\2\x80\x3c\x40" + b"\xff\xff\xff\x7f\x90\x3c\x40\2\x80\x3c\x40" * count
-    track = notes + b"\0\xff\x2f\0"
-    return b"MThd\0\0\0\6\0\0\0\1\0\1MTrk" + len(track).to_bytes(4, "big") + track
-
-
-MIDI = write_midi(two_hands())
-BAD_FILES = [
-    (b"not music at all, really", "MIDI"),
-    (b"", "empty"),
-    (MIDI[:20], ""),
-    (write_midi(Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),))), "drums only"),
-    (MIDI[:12] + b"\0\0" + MIDI[14:], "division"),
-    (MIDI[:12] + b"\xe7\x28" + MIDI[14:], "frames"),
-    (b"MThd\0\0\0\6\0\1\0\0\1\xe0", "no track"),
-    (gaps(1), "is damaged, or its music has a gap"),
-    (gaps(2000), "is damaged, or its music has a gap"),  # more than ticks can count
-]
-
-
 def test_a_bad_file_is_reported_in_one_sentence_and_writes_nothing(folder, capsys):
-    for content, problem in BAD_FILES:
+    """All kinds are in `tests/support/midi_files.py`."""
+    drums = write_midi(Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),)))
+    for content, problem in ((b"not music", "MIDI"), (b"", "empty"), (drums, "drums only")):
         (folder / "prompt.mid").write_bytes(content)
         assert relpe(folder, "continue") == 2
         message = capsys.readouterr().err
@@ -110,9 +82,7 @@ def test_bad_options_are_reported_in_one_sentence(folder, capsys, monkeypatch):
         ("--seed is -4", "--seed", "-4"),
         ("10", "--max-file-size", "10B"),
         ("no-such-model", "--model", "no-such-model"),
-        ("--memory is 2.0, expected 0.0 to 1.0", "--memory", "2"),
         ("--prompt-bars is -1, expected at least 0", "--prompt-bars", "-1"),
-        ("--key is 'H', expected a note", "--key", "H"),
     ):
         assert relpe(folder, "continue", *extra) == 2
         message = capsys.readouterr().err

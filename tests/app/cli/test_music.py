@@ -209,21 +209,10 @@ def test_a_soundfont_without_audio_is_refused(folder, capsys):
 
 
 def test_without_a_length_a_form_is_written_to_its_end(filling, capsys):
+    model = ["--model", str(filling / "second"), "--seed", "1", "--takes", "1"]
+
     def written(command, *extra):
-        assert (
-            relpe(
-                filling,
-                command,
-                "--model",
-                str(filling / "second"),
-                "--seed",
-                "1",
-                *extra,
-                "--takes",
-                "1",
-            )
-            == 0
-        )
+        assert relpe(filling, command, *model, *extra) == 0
         return capsys.readouterr().err.splitlines()[-1].split(": ")[1]
 
     assert written("generate", "--form", "A1 B1 A") == "3 bars, seed 1, model second"
@@ -234,6 +223,5 @@ def test_without_a_length_a_form_is_written_to_its_end(filling, capsys):
     assert written("continue", "--form", "A").startswith(f"{count} bar")
     closing = written("continue", "--bars", "1", "--ending", "cadence", "--key", "F#m")
     assert closing.endswith("closes in F# minor")
-    model = ["--model", str(filling / "second")]
     assert relpe(filling, "continue", "--form", "Q3 R", *model) == 2
     assert "--form: the section 'R' of the form has 0 bars" in capsys.readouterr().err

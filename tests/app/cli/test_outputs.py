@@ -102,16 +102,19 @@ def test_the_prompt_is_not_overwritten(folder, capsys):
     assert (folder / "prompt.mid").read_bytes() == before
 
 
-def test_sheet_music_is_written_for_every_variation(folder):
-    score = ["--score", str(folder / "out.musicxml"), "--variations", "2"]
-    assert relpe(folder, "continue", "--bars", "1", *score) == 0
+def test_sound_and_sheet_music_are_written_for_every_variation_of_a_piano(folder, capsys):
+    more = ["--score", str(folder / "out.musicxml"), "--audio", str(folder / "out.flac")]
+    assert relpe(folder, "continue", "--bars", "1", *more, "--variations", "2") == 0
+    kinds = ("flac", "mid", "musicxml")
+    names = {f"out.{row}.{kind}" for row in (1, 2) for kind in kinds}
+    assert {path.name for path in folder.glob("out*")} == names
     for row in (1, 2):
         midi = read_midi((folder / f"out.{row}.mid").read_bytes())
         written = (folder / f"out.{row}.musicxml").read_bytes()
         assert written == sheet_music(midi, f"out.{row}")
-
-
-def test_a_band_has_no_sheet_music(folder, capsys):
+        for kind in kinds:
+            (folder / f"out.{row}.{kind}").unlink()
+    capsys.readouterr()
     band = Score(12, (Track.of([(0, 12, 40, 80)], 33), Track.of([(0, 1, 36, 80)], is_drum=True)))
     (folder / "prompt.mid").write_bytes(write_midi(band))
     before = sorted(folder.iterdir())

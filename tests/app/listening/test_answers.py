@@ -10,65 +10,31 @@ from app.listening.answers import (
     CREATE,
     DATABASE,
     TABLE,
-    Answer,
     read_answers,
     save_answer,
     write_answers,
 )
+from tests.support import blind_studies
 
-RATING = Answer(
-    listener="kd4ufw2m",
-    trial=3,
-    kind="rating",
-    question="coherence",
-    first="midi/a.mid",
-    answer="4",
-    heard_first=12.5,
-    seconds=20.25,
-    answered_at="2026-11-23T01:00:00Z",
-)
-PREFERENCE = replace(
-    RATING,
-    trial=4,
-    kind="preference",
-    question="preference",
-    second="midi/b.mid",
-    answer="second",
-    confidence=2,
-    heard_second=11.0,
-    expected="second",
-    repeats=3,
-)
+RATING = replace(blind_studies.RATING, trial=3)
+PREFERENCE = replace(blind_studies.PAIR, trial=4, expected="second", repeats=3)
 
 
-def put(folder, *answers):
-    with closing(sqlite3.connect(folder / DATABASE)) as connection, connection:
-        connection.execute(CREATE)
-        for answer in answers:
-            save_answer(connection, answer)
-
-
-def test_answers_are_read_from_the_database_as_they_were_saved(tmp_path):
-    put(tmp_path, PREFERENCE, RATING)
-    assert read_answers(tmp_path) == [RATING, PREFERENCE]
-
-
-def test_the_table_has_the_same_answers(tmp_path):
-    with pytest.raises(CommandError, match="found neither"):
-        read_answers(tmp_path)
-    write_answers(tmp_path / TABLE, [RATING, PREFERENCE])
-    assert (tmp_path / TABLE).read_text().splitlines()[0] == ",".join(COLUMNS)
-    assert read_answers(tmp_path) == [RATING, PREFERENCE]
+def test_table_and_database_have_the_answers_as_they_were_saved(tmp_path):
+    """An answer that a listener changes replaces the earlier one."""
+    write_answers(tmp_path / TABLE, [PREFERENCE, RATING])
     text = (tmp_path / TABLE).read_text()
+    assert text.splitlines()[0] == ",".join(COLUMNS)
+    assert read_answers(tmp_path) == [RATING, PREFERENCE]
     (tmp_path / TABLE).write_text(text.replace(",3,rating,", ",three,rating,"))
     with pytest.raises(CommandError, match="trial is 'three', expected a number"):
         read_answers(tmp_path)
-
-
-def test_a_changed_answer_replaces_the_earlier_one_in_the_database(tmp_path):
-    put(tmp_path, RATING, replace(RATING, answer="1", seconds=30.0))
-    write_answers(tmp_path / TABLE, [RATING, PREFERENCE])  # a copy, which is not read
-    assert [answer.answer for answer in read_answers(tmp_path)] == ["1"]
+    changed = replace(RATING, answer="1", seconds=30.0)
+    with closing(sqlite3.connect(tmp_path / DATABASE)) as connection, connection:
+        connection.execute(CREATE)
+        for answer in (PREFERENCE, RATING, changed):
+            save_answer(connection, answer)
+    assert read_answers(tmp_path) == [changed, PREFERENCE]  # the table is a copy, which is not read
 
 
 def test_an_answer_that_no_trial_can_have_is_refused():

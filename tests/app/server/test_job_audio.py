@@ -22,7 +22,6 @@ from app.files import RAW_SOUND
 from app.player.frames import pack_notes, pack_tracks
 from app.server import job_audio
 from app.server.job import PROMPT_ALONE
-from app.server.job_audio import SoundService
 from app.server.studio import Studio
 from app.server.uploads import read_upload
 from app.web.cards import card
@@ -88,69 +87,32 @@ def test_many_requests_for_sound_leave_threads_for_the_page_and_places_for_other
     messages = sorted(map(str, errors))
     assert messages[0].startswith("too many requests for sound: found 24, 0 of this session")
     assert messages[-1].startswith("too many requests for sound: found 8, 8 of this session")
-    assert studio.sounds._calls == Counter()
+    assert not studio.sounds._calls
     assert studio.mix(others[-1].id, PROMPT_ALONE, ())[0].is_file()  # there is space again
 
 
-def test_concurrent_requests_for_one_sound_share_it_or_its_error(held, midi, monkeypatch):
-    """Calls with different mutes take one turn."""
+def test_requests_for_one_sound_render_it_once_and_end_with_their_session(held, midi):
+    """Calls with different mutes, which wait in one queue with those of another session."""
     studio, gate, made = held
     upload = read_upload(midi, 100_000, studio.models)
-    job = studio.opened("me", upload)
-    mutes = ((), (0,), (1,))
-
-    def request(threads):
-        works = [threads.submit(studio.mix, job.id, PROMPT_ALONE, mute) for mute in mutes]
-        until(lambda: studio.sounds._calls["me"] == 3)
-        assert studio.sounds._queue.counts == (1, 0)
-        return works
-
-    class Shared(job_audio.Future):
-        shared = 0
-
-        def result(self, timeout=None):
-            Shared.shared += 1  # another call waits for it
-            return super().result(timeout)
-
-    def fail(*_, **__):
-        assert gate.wait(30)
-        raise SoundError("it is too long")
-
-    with crowd(3, gate) as threads:
-        with monkeypatch.context() as patch:
-            patch.setattr(job_audio, "Future", Shared)
-            patch.setattr(stems, "render", fail)
-            works = request(threads)
-            until(lambda: Shared.shared == 2)
-            gate.set()
-            assert [str(work.exception(30)) for work in works] == ["it is too long"] * 3
-        gate.clear()
-        works = request(threads)
-        gate.set()
-        assert len({work.result(30) for work in works}) == 3
-    assert made == {job.folder: 1}
-    assert not studio.sounds._coming
-
-
-def test_leaving_cancels_only_the_requests_of_the_session():
-    calls, made = SoundService(list), []
-    with ThreadPoolExecutor(4) as threads, ExitStack() as first:
-        first.enter_context(calls.turn(lambda: False))
-        works = {
-            who: threads.submit(calls.once, who[:5], who, lambda who=who: made.append(who))
-            for who in ("leave", "stays")
-        }
-        works["leave, too"] = threads.submit(calls.once, "leave", "leave", lambda: None)
-        until(lambda: calls._queue.counts == (1, 2))
-        calls.leave("leave")
-        for who in ("leave", "leave, too"):
+    jobs = {who: studio.opened(who, upload) for who in ("leaves", "stays")}
+    with crowd(6, gate) as threads, ExitStack() as first:
+        first.enter_context(studio.sounds.turn(lambda: False))
+        leave, stay = (
+            [threads.submit(studio.mix, job.id, PROMPT_ALONE, mute) for mute in ((), (0,), (1,))]
+            for job in jobs.values()
+        )
+        until(lambda: studio.sounds._queue.counts == (1, 6))
+        studio.leave("leaves")
+        for work in leave:
             with pytest.raises(LookupError, match="the page was closed"):
-                works[who].result(10)
-        assert not works["stays"].done()
+                work.result(10)
+        assert not any(work.done() for work in stay)
         first.close()
-        works["stays"].result(10)
-    assert made == ["stays"]
-    assert calls._queue.counts == (0, 0)
+        gate.set()
+        assert len({work.result(30) for work in stay}) == 3
+    assert made == {jobs["stays"].folder: 1}
+    assert studio.sounds._queue.counts == (0, 0)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ def test_a_snapshot_of_a_job_that_has_just_ended_does_not_wait(quick_model):
             assert look.result(10) is job.variations
         finally:
             with job._changed:
-                job._asked = False
+                job._is_requested = False
                 job._changed.notify_all()
 
 

@@ -1,292 +1,224 @@
-"""The report as one page of HTML, which loads nothing from elsewhere and has no scripts."""
+"""The report as one page of HTML, which loads nothing from elsewhere and has no scripts.
+
+Its parts are in `page.html`, a template of Jinja, and its style is in `page.css`. Its plots are
+SVG: narrow, so that their letters can be read on a phone, and coloured by the page's style, for
+light, dark and print. Every number in them is also in a table.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from html import escape
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from app.listening.report.findings import (
-    ABOUT_RANGES,
-    findings_by_subject,
-    is_found,
-    signed,
-)
-from app.listening.report.pages.plots import Scale, interval_plot, scale_around, share_plot
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app.listening.report.findings import ABOUT_RANGES, findings_by_subject, is_found, signed
 from app.listening.report.power import WANTED
 from app.text import plural
 
 if TYPE_CHECKING:
     from app.listening.report.bootstrap import Interval
     from app.listening.report.comparisons import Comparison
+    from app.listening.report.mixed import Mixed
     from app.listening.report.preferences import Preferences
-    from app.listening.report.ratings import Ratings
+    from app.listening.report.ratings import Mean, Ratings
     from app.listening.report.report import Report
     from app.listening.report.screening import Screened
 
-_STYLE = Path(__file__).with_name("page.css")
-_SHARES = Scale(0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0), 0.5, "{:.0%}".format, "{:.0%}".format)
-_POINTS = Scale(1.0, 5.0, (1.0, 2.0, 3.0, 4.0, 5.0), None, "{:.2f}".format, "{:g}".format)
+_FOLDER = Path(__file__).parent
+_WIDTH, _LEFT = 360, 10
+"""Width of a plot and of the margins at its sides, in its own units."""
+_LETTERS = 34
+"""Letters of a label beside its value."""
 
 
-class _Cell(NamedTuple):
-    """A cell of a table that is not a plain number."""
+class Scale(NamedTuple):
+    """The axis of a plot, and the form of its numbers."""
 
-    text: str
-    style: str = ""
-    share: float | None = None
+    ticks: tuple[float, ...]
+    reference: float | None
+    """Where there is no difference."""
+    text: Callable[[float], str]
+    """Values as text."""
+    tick: Callable[[float], str]
+    """Ticks as text."""
+
+    def x(self, value: float) -> float:
+        """Return the place of a value, limited to the plot."""
+        low, high = self.ticks[0], self.ticks[-1]
+        share = (min(max(value, low), high) - low) / (high - low)
+        return round(_LEFT + share * (_WIDTH - 2 * _LEFT), 1)
+
+    def places(self, interval: Interval) -> list[float]:
+        """Return the places of an estimate and its limits; of limits that are unknown, its own."""
+        value = interval.value if math.isfinite(interval.value) else 0.0
+        return [self.x(part if math.isfinite(part) else value) for part in interval[:3]]
+
+    def range(self, interval: Interval) -> str:
+        """Return the limits of an interval."""
+        if not math.isfinite(interval.low):
+            return "unknown"
+        return f"{self.text(interval.low)} to {self.text(interval.high)}"
+
+    def lines(self, rows: Sequence[tuple[str, Interval]]) -> list[str]:
+        """Return the rows of a plot in words."""
+        return [f"{label}: {self.text(i.value)} ({self.range(i)})" for label, i in rows]
+
+
+class _Row(NamedTuple):
+    """A row of a table."""
+
+    name: str
+    cells: Sequence[str]
+    marked: bool = False
+    shares: Sequence[float] = ()
+    """How dark each cell is, 0 to 1."""
+
+
+_SHARES = Scale((0.0, 0.25, 0.5, 0.75, 1.0), 0.5, "{:.0%}".format, "{:.0%}".format)
+_POINTS = Scale((1.0, 2.0, 3.0, 4.0, 5.0), None, "{:.2f}".format, "{:g}".format)
 
 
 def as_page(report: Report) -> str:
     """Return the page as text; the same report gives the same text."""
-    judged = report.judged
-    about = ", ".join(
-        (
+    judged, preferences = report.judged, report.preferences
+    thresholds = report.options.thresholds
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER),
+        autoescape=True,
+        trim_blocks=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    compared = report.ratings[0].comparisons if report.ratings else []
+    strengths = preferences.strengths if preferences else []
+    return environment.get_template("page.html").render(
+        report=report,
+        style=(_FOLDER / "page.css").read_text("utf-8"),
+        about=[
             plural(len(judged.listeners), "listener"),
             plural(len(judged.conditions), "condition"),
             plural(len(judged.prompts), "prompt"),
             plural(len(judged.preferences), "preference"),
             plural(sum(r.question != "overall" for r in judged.ratings), "rating"),
-        )
-    )
-    said = [
-        f"<h3>{escape(subject)}</h3>\n{_list(sentences)}"
-        for subject, sentences in findings_by_subject(report)
-    ]
-    sections = [
-        _section("What was found", _text(ABOUT_RANGES), *said),
-        _preferences(report.preferences) if report.preferences else "",
-        _ratings(report.ratings) if report.ratings else "",
-        _power(report),
-        _screening(report),
-        _check(report),
-        _method(report),
-    ]
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(report.title)}: results of a listening test</title>\n"
-        f"<style>\n{_STYLE.read_text('utf-8')}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{escape(report.title)}</h1><p>Results of a listening test: {about}</p>"
-        f"</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
-    )
-
-
-def _section(title: str, *parts: str) -> str:
-    return f"<section>\n<h2>{escape(title)}</h2>\n{''.join(parts)}</section>\n"
-
-
-def _list(sentences: Iterable[str]) -> str:
-    return (
-        '<ul class="found">'
-        + "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
-        + "</ul>\n"
-    )
-
-
-def _text(text: str) -> str:
-    return f"<p>{escape(text)}</p>\n"
-
-
-def _figure(title: str, about: str, svg: str) -> str:
-    return (
-        f"<figure><figcaption>{escape(title)}<span>{escape(about)}</span></figcaption>{svg}"
-        "</figure>\n"
-    )
-
-
-def _table(
-    caption: str,
-    head: Sequence[str],
-    rows: Iterable[Sequence[str | _Cell]],
-    *,
-    marked: Iterable[bool] = (),
-    style: str = "",
-) -> str:
-    """Return a table whose first column names its rows.
-
-    Wide ones can be scrolled by keyboard too.
-    """
-    marks = list(marked)
-    body = []
-    for number, row in enumerate(rows):
-        cells = [f'<th scope="row">{escape(str(row[0]))}</th>']
-        for cell in row[1:]:
-            one = cell if isinstance(cell, _Cell) else _Cell(cell)
-            share = "" if one.share is None else f' style="--share:{one.share:.2f}"'
-            kind = f' class="{one.style}"' if one.style else ""
-            cells.append(f"<td{kind}{share}>{escape(one.text)}</td>")
-        mark = ' class="yes"' if number < len(marks) and marks[number] else ""
-        body.append(f"<tr{mark}>{''.join(cells)}</tr>")
-    heads = "".join(
-        f'<th scope="col"{"" if place else " class=text"}>{escape(text)}</th>'
-        for place, text in enumerate(head)
-    )
-    kind = f' class="{style}"' if style else ""
-    return (
-        f'<p class="caption">{escape(caption)}</p>\n'
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">'
-        f'<table{kind} aria-label="{escape(caption)}"><thead><tr>{heads}</tr></thead>'
-        f"<tbody>{''.join(body)}</tbody></table></div>\n"
-    )
-
-
-def _preferences(preferences: Preferences) -> str:
-    rows = [(one.condition, one.preferred) for one in preferences.strengths]
-    names = [one.condition for one in preferences.strengths]
-    plots = _figure(
-        "How often each is preferred",
-        "Probability against a condition of average strength, with 95% intervals",
-        interval_plot(
-            "Strengths",
-            "; ".join(f"{name}: {_percent(interval)}" for name, interval in rows),
-            rows,
-            _SHARES,
-        ),
-    ) + _figure(
-        "Each pair",
-        "Probability that the first is preferred to the second, with 95% intervals",
-        interval_plot(
-            "Pairs",
-            "; ".join(f"{_pair(one)}: {_percent(one.estimate)}" for one in preferences.comparisons),
-            [(_pair(one), one.estimate) for one in preferences.comparisons],
-            _SHARES,
-        ),
-    )
-    return _section(
-        "Preferences",
-        _text(
-            "Listeners chose one of two clips. Strengths are those of the Bradley-Terry model, "
-            "which uses all pairs together."
-        ),
-        f'<div class="plots">\n{plots}</div>\n',
-        _comparisons(
-            "Pairs; those significant after Holm's correction are bold",
-            "Probability",
-            preferences.comparisons,
-            lambda interval: (f"{interval.value:.0%}", _range(interval, ".0%")),
-        ),
-        _table(
-            "Wins of the row against the column",
-            ["", *names],
-            [[one, *(_won(preferences, one, other) for other in names)] for one in names],
-            style="wins",
-        ),
-        _text(
-            f"The clip presented first was chosen in {preferences.first:.1%} of the pairs "
-            f"(p = {_p(preferences.first_p)} for a half)."
-        ),
-    )
-
-
-def _won(preferences: Preferences, one: str, other: str) -> _Cell:
-    wins, lost = preferences.wins.get((one, other), 0), preferences.wins.get((other, one), 0)
-    if not wins + lost:
-        return _Cell("–" if one != other else "")
-    return _Cell(f"{wins:,} of {wins + lost:,}", share=wins / (wins + lost))
-
-
-def _ratings(ratings: Sequence[Ratings]) -> str:
-    plots: list[str] = []
-    shares: list[str] = []
-    tables: list[str] = []
-    for one in ratings:
-        name = one.question.capitalize()
-        rows = [(mean.condition, mean.mean) for mean in one.means]
-        text = "; ".join(
-            f"{label}: {interval.value:.2f} ({_range(interval, '.2f')})" for label, interval in rows
-        )
-        about = "Mean of the questions" if one.question == "overall" else "Mean"
-        plot = interval_plot(f"Means, {name}", text, rows, _POINTS)
-        plots.append(_figure(name, f"{about}, 1 to 5, with 95% intervals", plot))
-        if one.question != "overall":
-            text = "; ".join(f"{m.condition}: {', '.join(map(str, m.counts))}" for m in one.means)
-            shares.append(
-                _figure(
-                    name,
-                    "Shares of the answers, from 1 (left) to 5",
-                    share_plot(f"Answers, {name}", text, one.means),
-                )
-            )
-        table = _table(
-            f"{name}: means",
-            ["Condition", "Mean", "95% interval", "Answers"],
-            [
-                [m.condition, f"{m.mean.value:.2f}", _range(m.mean, ".2f"), f"{m.answers:,}"]
-                for m in one.means
-            ],
-        ) + _comparisons(
-            f"{name}: differences; those significant after Holm's correction are bold",
-            "Difference",
-            one.comparisons,
-            lambda interval: (
-                signed(interval.value),
-                f"{signed(interval.low)} to {signed(interval.high)}",
-            ),
-        )
-        tables.append(table)
-    first, *others = tables
-    more = (
-        f"<details><summary>Tables of the single questions</summary>\n{''.join(others)}</details>\n"
-        if others
-        else ""
-    )
-    differences = ratings[0].comparisons
-    limits = [part for one in differences for part in one.estimate[:3]]
-    about = f"Points of {ratings[0].question} by which the first is higher, with 95% intervals"
-    pairs = _figure(
-        "Each pair",
-        about,
-        interval_plot(
-            "Differences",
-            "; ".join(f"{_pair(one)}: {signed(one.estimate.value)}" for one in differences),
-            [(_pair(one), one.estimate) for one in differences],
-            scale_around(limits, 0.0, signed),
-        ),
-    )
-    return _section(
-        "Ratings",
-        _text("Listeners rated single clips from 1 to 5."),
-        f'<div class="plots">\n{plots[0]}{pairs}</div>\n',
-        f'<div class="plots">\n{"".join(plots[1:])}{"".join(shares)}</div>\n',
-        first,
-        more,
-    )
-
-
-def _comparisons(
-    caption: str,
-    unit: str,
-    comparisons: Sequence[Comparison],
-    shown: Callable[[Interval], tuple[str, str]],
-) -> str:
-    return _table(
-        caption,
-        ["Pair", unit, "95% interval", "p", "p, Holm", "Effect size", "Listeners", "Answers"],
-        [
-            [
-                _pair(one),
-                *shown(one.estimate),
-                _p(one.p),
-                _p(one.p_holm),
-                signed(one.effect_size),
-                f"{one.listeners:,}",
-                f"{one.answers:,}",
-            ]
-            for one in comparisons
         ],
-        marked=[is_found(one) for one in comparisons],
+        about_ranges=ABOUT_RANGES,
+        findings=findings_by_subject(report),
+        shares=_SHARES,
+        points=_POINTS,
+        differences=scale_around([part for one in compared for part in one.estimate[:3]]),
+        strengths=[(one.condition, one.preferred) for one in strengths],
+        names=[one.condition for one in strengths],
+        wins=_wins(preferences) if preferences else [],
+        power=_power(report),
+        wanted=f"{WANTED:.0%}",
+        limits={name: f"{value:.0%}" for name, value in vars(thresholds).items()},
+        excluded=[_Row(one.listener, ["; ".join(one.reasons)]) for one in report.excluded],
+        listeners=[_listener(one) for one in report.screened],
+        version=version("relpe"),
+        width=_WIDTH,
+        left=_LEFT,
+        pairs=lambda comparisons: [(_pair(one), one.estimate) for one in comparisons],
+        means=lambda ratings: [(one.condition, one.mean) for one in ratings.means],
+        counted=lambda means: [f"{m.condition}: {', '.join(map(str, m.counts))}" for m in means],
+        comparison_rows=_comparison_rows,
+        mean_rows=_mean_rows,
+        effect_rows=_effect_rows,
+        **{function.__name__: function for function in (bars, p, shortened)},
     )
 
 
-def _power(report: Report) -> str:
-    rows = []
-    said = [("preference", report.preferences.comparisons)] if report.preferences else []
-    said += [(one.question, one.comparisons) for one in report.ratings[:1]]
-    for question, comparisons in said:
+def scale_around(values: Sequence[float]) -> Scale:
+    """Return a symmetric scale of differences, with round ticks around 0."""
+    far = max((abs(v) for v in values if math.isfinite(v)), default=1.0) or 1.0
+    step = next((s for s in (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0) if far / s <= 3), far)
+    count = max(1, math.ceil(far / step))
+    return Scale(tuple(step * n for n in range(-count, count + 1)), 0.0, signed, _tick)
+
+
+def _tick(value: float) -> str:
+    return f"{value:+.3g}".replace("-", "−") if value else "0"
+
+
+def bars(mean: Mean) -> Iterator[tuple[int, float, float]]:
+    """Yield the answers to a condition with their places and lengths in a plot."""
+    x = float(_LEFT)
+    for number, count in enumerate(mean.counts, 1):
+        length = round(count / max(1, sum(mean.counts)) * (_WIDTH - 2 * _LEFT), 1)
+        if count:
+            yield number, round(x, 1), length
+        x += length
+
+
+def shortened(label: str) -> str:
+    """Return a label that has place beside its value; the tables have the whole names."""
+    return label if len(label) <= _LETTERS else f"{label[: _LETTERS - 1]}…"
+
+
+def p(value: float) -> str:
+    """Return a probability in three digits."""
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _pair(one: Comparison) -> str:
+    return f"{one.condition} – {one.other}"
+
+
+def _wins(preferences: Preferences) -> list[_Row]:
+    names = [one.condition for one in preferences.strengths]
+    rows: list[_Row] = []
+    for name in names:
+        won = [preferences.wins.get((name, other), 0) for other in names]
+        met = [
+            n + preferences.wins.get((other, name), 0) for n, other in zip(won, names, strict=True)
+        ]
+        cells = [
+            f"{wins:,} of {pairs:,}" if pairs else "–" if other != name else ""
+            for wins, pairs, other in zip(won, met, names, strict=True)
+        ]
+        shares = [wins / max(1, pairs) for wins, pairs in zip(won, met, strict=True)]
+        rows.append(_Row(name, cells, shares=shares))
+    return rows
+
+
+def _mean_rows(ratings: Ratings) -> list[_Row]:
+    return [
+        _Row(m.condition, [f"{m.mean.value:.2f}", _POINTS.range(m.mean), f"{m.answers:,}"])
+        for m in ratings.means
+    ]
+
+
+def _comparison_rows(comparisons: Sequence[Comparison], scale: Scale) -> list[_Row]:
+    return [
+        _Row(
+            _pair(one),
+            [
+                *(scale.text(one.estimate.value), scale.range(one.estimate)),
+                *(p(one.p), p(one.p_holm), signed(one.effect_size)),
+                *(f"{one.listeners:,}", f"{one.answers:,}"),
+            ],
+            is_found(one),
+        )
+        for one in comparisons
+    ]
+
+
+def _effect_rows(model: Mixed) -> list[_Row]:
+    return [
+        _Row(f"{one.condition} – {one.other}", [signed(value), f"{signed(low)} to {signed(high)}"])
+        for one in model.effects
+        for value, low, high in [one.estimate[:3]]
+    ]
+
+
+def _power(report: Report) -> list[_Row]:
+    rows: list[_Row] = []
+    asked = [("preference", report.preferences.comparisons)] if report.preferences else []
+    asked += [(one.question, one.comparisons) for one in report.ratings[:1]]
+    for question, comparisons in asked:
         for one in comparisons:
             power = one.power
             if question == "preference":
@@ -296,170 +228,20 @@ def _power(report: Report) -> str:
                 least = f"{power.least:.2f} points" if power.least <= 4 else "none"
                 interest = f"{power.of_interest:g} points"
             needed = "over 10,000" if power.needed is None else f"{power.needed:,}"
-            rows.append([_pair(one), question, interest, f"{power.reached:.0%}", needed, least])
-    if not rows:
-        return ""
-    return _section(
-        "Power",
-        _text(
-            "Power is the probability that the test finds a difference of the size of interest, "
-            "the smallest that is worth finding, if there is one. It depends on that size, on the "
-            "number of listeners and on how much they differ, not on what was found."
-        ),
-        _table(
-            f"Power reached, and listeners still needed for {WANTED:.0%}",
-            [
-                *(
-                    "Pair",
-                    "Question",
-                    "Size of interest",
-                    "Power reached",
-                    "Listeners still needed",
-                ),
-                f"Smallest size found with {WANTED:.0%}",
-            ],
-            rows,
-        ),
-    )
+            cells = [question, interest, f"{power.reached:.0%}", needed, least]
+            rows.append(_Row(_pair(one), cells))
+    return rows
 
 
-def _screening(report: Report) -> str:
-    limits = report.options.thresholds
-    if report.excluded:
-        excluded = _table(
-            "Excluded listeners",
-            ["Listener", "Reason"],
-            [[one.listener, _Cell("; ".join(one.reasons), "reason")] for one in report.excluded],
-            style="reasons",
-        )
-    else:
-        excluded = _text("No listener was excluded.")
-    anchors = ", ".join(report.anchors) or "none"
-    table = _table(
-        "All listeners",
-        [
-            *("Listener", "Answers", "Attention trials right", "Repeated pairs agree"),
-            *("Repeated ratings differ by", "Comparisons won by anchors", "Played", "Excluded"),
-        ],
-        [_listener(one) for one in report.screened],
-        marked=[bool(one.reasons) for one in report.screened],
-    )
-    return _section(
-        "Listeners",
-        excluded,
-        _text(
-            f"A listener is excluded below {limits.least_attention:.0%} of the attention trials "
-            f"right, below {limits.least_agreement:.0%} of repeated pairs with the same choice, "
-            f"above {limits.most_difference:g} points between repeated ratings, above "
-            f"{limits.most_anchor_wins:.0%} of the comparisons won by low anchors ({anchors}), or "
-            f"below {limits.least_heard:.0%} of a clip played in the median. A dash means that "
-            "there is too little to judge by."
-        ),
-        f"<details><summary>Measures of all listeners</summary>\n{table}</details>\n",
-    )
-
-
-def _listener(one: Screened) -> list[str]:
+def _listener(one: Screened) -> _Row:
     def share(value: float | None) -> str:
         return "–" if value is None else f"{value:.0%}"
 
-    return [
-        one.listener,
+    cells = [
         f"{one.answers:,}",
-        share(one.attention),
-        share(one.agreement),
+        *(share(one.attention), share(one.agreement)),
         "–" if one.difference is None else f"{one.difference:.2f}",
-        share(one.anchor_wins),
-        share(one.heard),
+        *(share(one.anchor_wins), share(one.heard)),
         "yes" if one.reasons else "no",
     ]
-
-
-def _check(report: Report) -> str:
-    parts = []
-    for model in report.mixed:
-        if not model.effects:
-            cannot = f"The mixed model of {model.measure}s cannot be fitted"
-            parts.append(_text(f"{cannot}: there are too few answers, or none that differ."))
-            continue
-        unit = "points" if model.measure == "rating" else "share of wins minus share of losses"
-        variances = ", ".join(f"{name} {value:.3f}" for name, value in model.variances.items())
-        state = "" if model.converged else " The fit did not converge; do not rely on it."
-        parts.append(
-            _table(
-                f"Mixed model of {model.measure}s ({unit})",
-                ["Pair", "Difference", "95% interval"],
-                [
-                    [
-                        f"{one.condition} – {one.other}",
-                        signed(one.estimate.value),
-                        f"{signed(one.estimate.low)} to {signed(one.estimate.high)}",
-                    ]
-                    for one in model.effects
-                ],
-            )
-            + f'<p class="quiet">{escape(f"Variances: {variances}.{state}")}</p>\n'
-        )
-    if not parts:
-        return ""
-    return _section(
-        "Check by mixed models",
-        _text(
-            "The same answers in linear mixed models, with random effects of listeners and "
-            "prompts. The differences should agree with those above; the results are those above."
-        ),
-        f"<details><summary>Tables</summary>\n{''.join(parts)}</details>\n",
-    )
-
-
-def _method(report: Report) -> str:
-    options, judged = report.options, report.judged
-    weights = " weighted by confidence," if options.weigh_by_confidence else ""
-    prompts = (
-        "There is one prompt, so that nothing is said about others."
-        if len(judged.prompts) == 1
-        else "They apply to other prompts of the same kind, too."
-    )
-    return _section(
-        "Method",
-        _list(
-            [
-                "Practice, attention and repeated trials are not analysed. Pairs of clips of one "
-                f"condition are left out ({judged.same_condition:,}).",
-                f"Strengths: Bradley-Terry,{weights} by maximum likelihood. Means: of all answers "
-                "about a condition.",
-                f"Intervals: crossed cluster bootstrap over {len(judged.listeners):,} listeners "
-                f"and {len(judged.prompts):,} prompts, {options.draws:,} samples, seed "
-                f"{options.seed}. {prompts}",
-                "p: Wilcoxon's signed rank test of one number per listener, two-sided. It applies "
-                "to other listeners after these prompts. Holm's correction is for all pairs of a "
-                "question. A difference is said to hold for other prompts only if a t test with "
-                "the variance of the bootstrap, corrected in the same way, finds it too.",
-                "Effect size: matched-pairs rank-biserial correlation, from −1 to 1.",
-                "Power: that of a t test with 0.864 as many listeners, the least efficiency of "
-                "the signed rank test; listeners differ as in the study. The level is that of the "
-                "first step of Holm's correction, 0.05 divided by the number of pairs.",
-                "The analysis should be chosen before the answers are seen: conditions, "
-                "thresholds, and sizes of interest.",
-                f"Made by relpe {version('relpe')}.",
-            ]
-        ),
-    )
-
-
-def _pair(one: Comparison) -> str:
-    return f"{one.condition} – {one.other}"
-
-
-def _range(interval: Interval, style: str) -> str:
-    if not math.isfinite(interval.low):
-        return "unknown"
-    return f"{interval.low:{style}} to {interval.high:{style}}"
-
-
-def _percent(interval: Interval) -> str:
-    return f"{interval.value:.0%} ({_range(interval, '.0%')})"
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return _Row(one.listener, cells, bool(one.reasons))

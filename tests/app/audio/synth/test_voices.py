@@ -81,25 +81,17 @@ def test_two_hands_on_one_key_strike_it_once_and_release_it_together():
 
 
 def test_the_pedal_holds_voices_until_its_release_or_the_next_strike():
-    music = score(
-        track(
-            [(0, 100, 60, 90), (500, 100, 62, 90), (700, 100, 60, 90), (1200, 100, 64, 90)],
-            [(50, PEDAL, 127), (1000, PEDAL, 0)],
-        ),
-        end_ticks=2000,
-    )
-    assert ends(music) == {(60, 0): 700, (62, 500): 1000, (60, 700): 1000, (64, 1200): 1300}
-
-
-def test_a_pedal_at_the_end_of_a_note_or_that_is_never_lifted():
-    for controls, end in (
-        ([(0, PEDAL, 127), (100, PEDAL, 0)], 100),  # lifted where the note ends
-        ([(100, PEDAL, 127), (900, PEDAL, 0)], 100),  # pressed where the note ends
-        ([(0, PEDAL, 64)], 2000),
-        ([(0, PEDAL, 64), (300, RESET, 0)], 300),
+    one = [(0, 100, 60, 90)]
+    several = [*one, (500, 100, 62, 90), (700, 100, 60, 90), (1200, 100, 64, 90)]
+    held = {(60, 0): 700, (62, 500): 1000, (60, 700): 1000, (64, 1200): 1300}
+    for rows, controls, expected in (
+        (several, [(50, PEDAL, 127), (1000, PEDAL, 0)], held),
+        (one, [(0, PEDAL, 127), (100, PEDAL, 0)], {(60, 0): 100}),  # lifted where the note ends
+        (one, [(100, PEDAL, 127), (900, PEDAL, 0)], {(60, 0): 100}),  # pressed where it ends
+        (one, [(0, PEDAL, 64)], {(60, 0): 2000}),
+        (one, [(0, PEDAL, 64), (300, RESET, 0)], {(60, 0): 300}),
     ):
-        music = score(track([(0, 100, 60, 90)], controls), end_ticks=2000)
-        assert ends(music) == {(60, 0): end}
+        assert ends(score(track(rows, controls), end_ticks=2000)) == expected
 
 
 def test_tracks_of_a_file_share_the_controllers_of_their_channel():

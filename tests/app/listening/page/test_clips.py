@@ -18,15 +18,12 @@ def folder(tmp_path_factory):
     return study_folder(tmp_path_factory.mktemp("study") / "a", seconds=6.0)
 
 
-def test_a_study_is_read_with_its_conditions_and_prompts(folder):
+def test_a_study_is_read_with_its_conditions_and_its_prompts_or_else_repetitions(folder, tmp_path):
     material = read_material(folder)
     assert material.conditions == CONDITIONS
     assert material.items == ("a.mid", "b.mid")
     assert len(material.rows) == 8
     assert material.clip(2, 1, 5).condition == "real"
-
-
-def test_without_prompts_each_repetition_is_an_item(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "copy")
     key, manifest = copy / "key.csv", copy / "manifest.csv"
     lines = [line.split(",") for line in key.read_text().splitlines()]

@@ -74,17 +74,13 @@ def test_the_answers_are_exported_when_the_page_is_stopped(tmp_path):
     assert len(rows) == 1 + len(read_answers(folder))
 
 
-def test_answers_are_exported_without_serving(tmp_path, capsys):
+def test_answers_are_exported_without_serving_and_what_is_no_study_is_refused(tmp_path, capsys):
     folder = study_folder(tmp_path / "study")
     assert main(["listen", str(folder), "--export"]) == 0
     assert "0 listeners" in capsys.readouterr().err
     assert (folder / "answers.csv").read_text().startswith("listener,trial,kind,question")
-
-
-def test_what_is_no_study_or_has_wrong_settings_is_refused(tmp_path, capsys):
     assert main(["listen", str(tmp_path), "--export"]) == 2
     assert f"relpe: {tmp_path}: found no study.yaml" in capsys.readouterr().err
-    folder = study_folder(tmp_path / "study")
     study = folder / "study.yaml"
     study.write_text(study.read_text().replace("heard: 0.9", "heard: 2"))
     assert main(["listen", str(folder), "--export"]) == 2

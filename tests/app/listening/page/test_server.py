@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from app.listening.answers import read_answers
 from app.listening.page import server
 from app.listening.page.clips import read_material
-from app.listening.page.server import ListeningServing, guarded
+from app.listening.page.server import guarded
 from app.listening.page.store import Store
 from tests.support.listening import answers_to, study_folder
 
@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = COUNTS | {"completion_code": "C1"}
 @contextmanager
 def page(folder, address=ADDRESS, **serving):
     with closing(Store(folder)) as store:
-        guard = guarded(read_material(folder), store, ListeningServing(**serving))
+        guard = guarded(read_material(folder), store, **serving)
         yield TestClient(guard, base_url=address)
 
 
@@ -42,21 +42,17 @@ def join(client):
     return code, {"Listener": code}
 
 
-def go_through(client, who, listen=lambda _: None):
-    """Answers all trials; returns the states."""
-    states = [client.get("/listener", headers=who).json()]
-    while "questions" in states[-1]:
-        listen(states[-1])
-        for answer in answers_to(states[-1]):
-            assert client.post("/answers", json=answer, headers=who).json() == {"saved": True}
-        told = {"trial": states[-1]["position"]}
-        states.append(client.post("/next", json=told, headers=who).json())
-    return states
-
-
-def test_a_listener_goes_through_the_whole_test(client, folder):
+def test_a_listener_goes_through_the_whole_test_and_hears_tones_where_they_belong(client, folder):
     code, who = join(client)
-    states = go_through(client, who)
+    states, heard = [client.get("/listener", headers=who).json()], []
+    while "questions" in (state := states[-1]):
+        number = state["position"]
+        for side in ("first", "second")[: len(state["clips"])]:
+            sound = client.get(f"/clips/{number}/{side}", headers=who).content
+            heard.append((number, side, sound))
+        for answer in answers_to(state):
+            assert client.post("/answers", json=answer, headers=who).json() == {"saved": True}
+        states.append(client.post("/next", json={"trial": number}, headers=who).json())
     assert [state["position"] for state in states] == list(range(1, 12))
     assert {state["trials"] for state in states} == {10}
     assert [state["practice"] for state in states[:-1]].count(True) == 2
@@ -73,6 +69,12 @@ def test_a_listener_goes_through_the_whole_test(client, folder):
     assert sum(bool(answer.expected) for answer in answers) == 4 + 1
     assert sum(answer.repeats is not None for answer in answers) == 4 + 1
     assert all(re.fullmatch(r"20.*T.*Z", answer.answered_at) for answer in answers)
+    of_trial = {answer.trial: answer for answer in answers}
+    for number, side, sound in heard:
+        answer = of_trial[number]
+        name = (answer.first if side == "first" else answer.second).removeprefix("midi/")
+        plain = (folder / "stimuli" / name).with_suffix(".wav").read_bytes()
+        assert (sound != plain) == (answer.expected not in ("", side))
 
 
 def test_the_test_is_resumed_by_code_with_the_answers_so_far(client, folder):
@@ -103,26 +105,6 @@ def test_clips_are_served_for_this_trial_and_the_next(client):
     samples, rate = soundfile.read(io.BytesIO(heard[1, "first"]))
     assert len(samples) / rate == 2.5
     assert client.get("/clips/1/first").status_code == 404  # no listener
-
-
-def test_tones_are_in_the_clip_of_an_attention_trial_only(client, folder):
-    _, who = join(client)
-    seen = []
-
-    def listen(state):
-        for side in ("first", "second")[: len(state["clips"])]:
-            sound = client.get(f"/clips/{state['position']}/{side}", headers=who).content
-            seen.append((state["position"], side, sound))
-
-    go_through(client, who, listen)
-    of_trial = {answer.trial: answer for answer in read_answers(folder)}
-    for number, side, sound in seen:
-        answer = of_trial[number]
-        file = answer.first if side == "first" else answer.second
-        name = file.removeprefix("midi/").removesuffix(".mid")
-        plain = (folder / "stimuli" / f"{name}.wav").read_bytes()
-        has_tones = answer.expected not in ("", side)
-        assert (sound != plain) == has_tones
 
 
 def test_a_malformed_answer_is_refused_and_not_stored(client, folder):

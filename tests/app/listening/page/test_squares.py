@@ -25,9 +25,9 @@ def test_a_listener_gets_each_combination_once(listener, treatments, items):
     cells = order(listener, treatments, items)
     assert sorted(cells) == [(one, item) for one in range(treatments) for item in range(items)]
     for begin in range(0, len(cells), treatments):  # and each condition once in each stretch
-        assert len({cell.treatment for cell in cells[begin : begin + treatments]}) == treatments
+        assert len({treatment for treatment, _ in cells[begin : begin + treatments]}) == treatments
     # a prompt is not heard again before most others
-    heard = [cell.item for cell in cells]
+    heard = [item for _, item in cells]
     assert len(set(heard[:items])) == items
     if items > 2:
         assert sum(one == other for one, other in pairwise(heard)) <= len(heard) / 4

@@ -4,37 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from app.listening.answers import Answer
 from app.listening.clips import JudgedClip
 from app.listening.report.judgements import Test as ListeningTest
 from app.listening.report.options import OptionError, Thresholds
 from app.listening.report.screening import screen
+from tests.support import blind_studies
 
 CLIPS = {
     f"{condition}{prompt}": JudgedClip(f"{condition}{prompt}", f"p{prompt}", condition, 10.0)
     for condition in ("model", "real", "low")
     for prompt in range(4)
 }
-RATING = Answer(
-    listener="one",
-    trial=1,
-    kind="rating",
-    question="coherence",
-    first="model0",
-    answer="3",
-    heard_first=10.0,
-    seconds=20.0,
-    answered_at="2026-01-01T00:00:00Z",
-)
-PAIR = replace(
-    RATING,
-    kind="preference",
-    question="preference",
-    second="low0",
-    answer="first",
-    confidence=3,
-    heard_second=10.0,
-)
+RATING = replace(blind_studies.RATING, first="model0")
+PAIR = replace(blind_studies.PAIR, first="model0", second="low0")
 
 
 def screened(*answers, thresholds=None, anchors=("low",)):
