@@ -406,7 +406,7 @@ def _with_twins(pieces: Sequence[Piece], drafts: Sequence[Draft]) -> tuple[Piece
     marked = list(pieces)
     if len(drafts) > 1 and not drafts[0].has_gap:
         scores, firsts, stops = zip(*(draft.with_context() for draft in drafts), strict=True)
-        for one, other in reversed(twins(scores, firsts[0], min(stops))):
+        for one, other in reversed(twins(scores, firsts[0], min(stops), drafts[0].opening.returns)):
             lines = (pieces[other].accidents, f"nearly the same as variation {one + 1}")
             marked[other] = replace(pieces[other], accidents="; ".join(filter(None, lines)))
     return tuple(marked)
