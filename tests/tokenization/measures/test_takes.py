@@ -18,6 +18,7 @@ TAKES = st.lists(
         st.just(Score(12)),
         st.sampled_from([-1.5, 0.0, 0.5, 2.0]),
         st.sampled_from([CLEAN, FLAWED]),
+        st.sampled_from([0.5, 1.0]),
     ),
     min_size=1,
     max_size=8,
@@ -32,11 +33,11 @@ def piece(pitches: list[int], programs: int = 1) -> Score:
 
 
 @given(TAKES)
-def test_takes_without_accidents_are_first_and_then_those_most_like_real_music(takes):
+def test_takes_without_accidents_are_first_then_what_returns_as_asked_then_likeness(takes):
     ranking = rank(takes, 8, 12)
     ordered = [takes[index] for index in ranking.order]
     assert sorted(ranking.order) == list(range(len(takes)))
-    keys = [(take.accidents.any, -take.likeness) for take in ordered]
+    keys = [(take.accidents.any, -take.returned, -take.likeness) for take in ordered]
     assert keys == sorted(keys)
     choice = ranking.choose()
     assert choice.best == ranking.order[0]
@@ -79,6 +80,12 @@ def test_variations_are_different_pieces():
     # the best take of the third variation is a twin of the first, and so is its other one
     assert distinct([first]) == [0]
     assert distinct([second, second]) == [1, 0]
+    # bars that were asked to return do not count
+    returns = {8: 0, 9: 1}
+    assert distinct([rank(takes, 8, 12, returns)] * 2) == [0, 0]
+    assert judge(one, 8, 12, returns).returned == 1
+    assert judge(other, 8, 12, returns).returned == 0
+    assert judge(piece([60, 62, 64, 65] * 9 + [60, 62, 64, 66]), 8, 10, returns).returned == 0.8
 
 
 @given(st.integers(0, 2**31 - 1))

@@ -113,6 +113,7 @@ def test_the_rule_imposes_the_bars_of_the_form(model):
         if token == BAR:
             imposed.append(rule.imposed)
     assert imposed == [False, False, True]
+    assert begun.returns == {begun.first_bar + 2: 0}
     assert not opening(model, bars=3, chords="C").rule.imposed
 
 
