@@ -73,6 +73,7 @@ class Scheduler:
         shared = self._shared(opening.model)
         with ExitStack() as studying:
             if variations.studies:  # a copy of a model exists as long as its ticket
+                shared.queue.check(variations, variations.rows, owner)
                 ticket = studying.enter_context(self._studies.enter(variations, 1, owner))
                 yield from self._wait(self._studies, ticket, stop)
                 if not stop.is_set():
@@ -94,7 +95,8 @@ class Scheduler:
     ) -> Steps:
         """Generate variations when the queue of their model admits them."""
         model = variations.opening.model
-        with shared.queue.enter(variations, variations.rows, owner) as ticket:
+        rows, checked = variations.rows, variations.studies
+        with shared.queue.enter(variations, rows, owner, checked=checked) as ticket:
             yield from self._wait(shared.queue, ticket, stop)
             for _ in () if stop.is_set() else model.preparing():
                 yield variations.progress(preparing=True)
