@@ -422,6 +422,7 @@ def _finish(
         seeds = ", ".join(map(str, numbers))
         first = prompt.bars_before if prompt else 0
         before = _heard_before(prompt) if music.form else []
+        first_heard = prompt.first_bar_heard(music.prompt_bars) if prompt else 1
         for seed, piece in zip(numbers, result.pieces, strict=True):
             if piece.choice is not None:
                 alone = "" if music.rank_every else f"; alone: --seed {piece.seed} --takes 1"
@@ -435,7 +436,7 @@ def _finish(
             ):
                 if met is not None:
                     print(f"seed {seed}: {met}", file=sys.stderr)
-            if cut := form_cut(music, before, piece.bars):
+            if cut := form_cut(music, before, piece.bars, first_heard):
                 print(f"seed {seed}: {cut}", file=sys.stderr)
         what = f"seed{'s' if music.variations > 1 else ''} {seeds}, model {model.name}"
         if key is not None:

@@ -84,12 +84,15 @@ class Choice(NamedTuple):
     """`Take.likeness` of each take."""
     accidents: tuple[Accidents, ...]
     """Of each take."""
+    among: str = ""
+    """What sets it apart from takes that are more like real music."""
 
     def line(self) -> str:
         """Return the reason in one line."""
         flawed = sum(flaws.any for flaws in self.accidents)
+        take = f"take {self.best + 1} of {len(self.likenesses)}"
         return (
-            f"take {self.best + 1} of {len(self.likenesses)} is most like real music: score "
+            f"{take} is most like real music{self.among}: score "
             f"{self.likenesses[self.best]:+.1f}, median {median(self.likenesses):+.1f}; "
             f"{flawed} of the takes {'has' if flawed == 1 else 'have'} accidents"
         )
@@ -110,10 +113,21 @@ class Ranking(NamedTuple):
 
     def choose(self, index: int | None = None) -> Choice:
         """Choose the take of this index, or the best one."""
+        best = self.order[0] if index is None else index
+        chosen, lacking = self.takes[best], dict[str, None]()
+        for take in self.takes:
+            if take.likeness > chosen.likeness:
+                if take.accidents.any > chosen.accidents.any:
+                    lacking["have no accidents"] = None
+                elif take.returned < chosen.returned:
+                    lacking["return as asked"] = None
+                else:
+                    lacking["are another piece than the variations before"] = None
         return Choice(
-            self.order[0] if index is None else index,
+            best,
             tuple(take.likeness for take in self.takes),
             tuple(take.accidents for take in self.takes),
+            f" of those that {' and '.join(lacking)}" if lacking else "",
         )
 
 
