@@ -448,7 +448,8 @@ def _about_piece(piece: Piece, music: MusicOptions, prompt: Prompt | None) -> It
     before = _heard_before(prompt) if music.form else []
     met = chords_met(music, sheet, first, piece.bars), form_met(music, sheet, before, piece.bars)
     yield from map(str, filter(None, met))
-    if cut := form_cut(music, before, piece.bars):
+    first_read = prompt.first_bar_heard(music.prompt_bars) if prompt else 1
+    if cut := form_cut(music, before, piece.bars, first_read):
         yield cut
 
 

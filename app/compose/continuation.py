@@ -189,7 +189,7 @@ def _generate(variations: Variations, stop: Callable[[], bool]) -> Steps:
     """Generate with a new engine; `app.server` shares one between users instead."""
     yield from variations.study(stop)
     for _ in variations.opening.model.preparing():
-        yield variations.progress(preparing=True)
+        yield replace(variations.progress(), preparing=True)
         if stop():
             yield variations.result()
             return
@@ -276,12 +276,12 @@ class Variations:
         """
         if not self.studies:
             return
-        yield self.progress(studying=0.0)
+        yield replace(self.progress(), studying=0.0)
         for step in study_prompt(self.opening, stop):
             if isinstance(step, Opening):
                 self.opening = step
             else:
-                yield self.progress(studying=step)
+                yield replace(self.progress(), studying=step)
 
     def start(self, engine: Engine) -> None:
         """Add the pieces to an engine, whose steps generate them."""
@@ -302,14 +302,7 @@ class Variations:
             draft.samples = tuple(replace(one, tokens=one.tokens[:]) for one in draft.samples)
         return taken
 
-    def progress(
-        self,
-        *,
-        preparing: bool = False,
-        place: int = 0,
-        seconds_left: float | None = None,
-        studying: float | None = None,
-    ) -> Progress:
+    def progress(self) -> Progress:
         """Return the progress of the work."""
         scores = tuple(draft.score() for draft in self.drafts)
         return Progress(
@@ -321,11 +314,7 @@ class Variations:
             scores=scores,
             part_done=self.part_done,
             done_ticks=self.drafts[0].done_ticks,
-            preparing=preparing,
             reading_seconds=self.reading_seconds,
-            place=place,
-            seconds_left=seconds_left,
-            studying=studying,
         )
 
     def result(self) -> Result:
@@ -406,7 +395,7 @@ def _with_twins(pieces: Sequence[Piece], drafts: Sequence[Draft]) -> tuple[Piece
     marked = list(pieces)
     if len(drafts) > 1 and not drafts[0].has_gap:
         scores, firsts, stops = zip(*(draft.with_context() for draft in drafts), strict=True)
-        for one, other in reversed(twins(scores, firsts[0], min(stops))):
+        for one, other in reversed(twins(scores, firsts[0], min(stops), drafts[0].opening.returns)):
             lines = (pieces[other].accidents, f"nearly the same as variation {one + 1}")
             marked[other] = replace(pieces[other], accidents="; ".join(filter(None, lines)))
     return tuple(marked)

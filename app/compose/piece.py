@@ -28,7 +28,7 @@ from tokenization.analysis.keys import named_key
 from tokenization.constraints.bar_limit import BarLimit
 from tokenization.constraints.distance import Distance
 from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
-from tokenization.measures.takes import Choice, Ranking, rank_ids
+from tokenization.measures.takes import Choice, Ranking, bars_before, rank_ids
 from tokenization.remi.documents.coordinates import Coordinates
 from tokenization.remi.vocabulary import BAR, BOS
 from tokenization.score import Score
@@ -208,6 +208,22 @@ class Opening:
         return self.studied is not None and self.studied.steps > 0
 
     @property
+    def first_bar(self) -> int:
+        """Number of bars before the new ones in what the model reads."""
+        families, has_prompt = self.model.tokenizer.families, self.prompt is not None
+        return bars_before(self.context, families, has_prompt=has_prompt)
+
+    @property
+    def returns(self) -> dict[int, int]:
+        """The new bars that are to repeat an earlier one closely, and that one.
+
+        They are counted from the first bar that the model reads.
+        """
+        bars = enumerate(self.rule.grammar.rules.bars.values(), self.first_bar)
+        sources = ((bar, bar - one.sources[0]) for bar, one in bars if one.exact and one.sources)
+        return {bar: source for bar, source in sources if source >= 0}
+
+    @property
     def notes(self) -> int:
         """Number of notes that the model reads."""
         return self.model.tokenizer.decode(self.context).num_notes if self.prompt else 0
@@ -251,7 +267,13 @@ class Draft:
     def _ranked(self, takes: Sequence[Sequence[int]]) -> Ranking:
         opening = self.opening
         has_prompt = opening.prompt is not None
-        return rank_ids(opening.context, takes, opening.model.tokenizer, has_prompt=has_prompt)
+        return rank_ids(
+            opening.context,
+            takes,
+            opening.model.tokenizer,
+            has_prompt=has_prompt,
+            returns=opening.returns,
+        )
 
     def waits(self, sample: Sample[ConstrainedGrammar]) -> bool:
         """Whether an unfinished take has come to a bar before which the takes are ranked."""
@@ -369,7 +391,7 @@ class Draft:
         """
         opening = self.opening
         ids = np.append(opening.context, self.sample.tokens)
-        first = int(np.count_nonzero(opening.context == BAR)) - (opening.prompt is not None)
+        first = opening.first_bar
         stop = int(np.count_nonzero(ids == BAR)) - (not self.rule.finished)
         return opening.model.tokenizer.decode(ids), first, max(stop, first)
 
@@ -380,7 +402,8 @@ class Draft:
         score, first, stop = self.with_context()
         prompt, choice = self.opening.prompt, self.choice
         before = 0 if prompt is None else prompt.bars_before - first
-        judged = choice.accidents[choice.best] if choice else accidents(score, first, stop)
+        returns = self.opening.returns
+        judged = choice.accidents[choice.best] if choice else accidents(score, first, stop, returns)
         return judged.line(before)
 
     def score(self, *, ended: bool = False) -> Score:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.errors import MidiError
+from tokenization.grid import STEPS_PER_BEAT, notated_lines
 from tokenization.midi.drums import parse_drums, with_drums
 from tokenization.remi.remi import Remi
 from tokenization.score import Score, Track
@@ -132,10 +133,11 @@ def share_among_tracks(
     """Assign new notes to the tracks of the upload that they continue.
 
     One track in tokens may correspond to several tracks of the upload. Each drum goes to the track
-    that plays it most often, any other note to the track whose notes are nearest in pitch, so that
-    two hands stay in two tracks. If these tracks are different instruments, the pianos play all
-    notes, or the track with the most notes if there is no piano. Notes of tracks that may not play
-    are left out.
+    that plays it most often, any other note to the track that plays this key most often at this
+    place of a bar, or else to that whose notes are nearest in pitch: so two hands stay in two
+    tracks, and bars that come back are played as they were. If these tracks are different
+    instruments, the pianos play all notes, or the track with the most notes if there is no piano.
+    Notes of tracks that may not play are left out.
 
     Args:
         new: decoded tracks, in ticks of the upload.
@@ -159,9 +161,11 @@ def share_among_tracks(
             shared.append(track)
             continue
         may_play = [parts.may_play(player) for player in players]
-        rule = _by_drum if track.is_drum else _by_height
         heard = [_before(player, splice) for player in players]
-        which = rule(track.notes, heard, players, may_play)
+        if track.is_drum:
+            which = _by_drum(track.notes, heard)
+        else:
+            which = _by_height(track.notes, heard, players, may_play, upload)
         shared += [
             replace(player.without_events(), notes=track.notes[which == index])
             for index, player in enumerate(players)
@@ -175,9 +179,7 @@ def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
     return track.notes[track.notes[:, 0] < end_ticks]
 
 
-def _by_drum(
-    notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]], *_: object
-) -> NDArray[np.intp]:
+def _by_drum(notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
     """(n,), the track that plays each drum most often; for a new drum, the one with most notes."""
     counts = np.stack([np.bincount(rows[:, 2], minlength=128) for rows in heard])
     fullest = int(counts.sum(1).argmax())
@@ -190,9 +192,11 @@ def _by_height(
     heard: Sequence[NDArray[np.int64]],
     players: Sequence[Track],
     may_play: Sequence[bool],
+    upload: Score,
 ) -> NDArray[np.intp]:
-    """(n,), the track of one family of instruments that is nearest in pitch to each note.
+    """(n,), the track of one family of instruments that plays each note.
 
+    It is the one that plays this key most often at this place of a bar, or else the nearest one.
     Tracks that may play determine the family; all tracks of this family share the notes.
     """
     families = [player.program // 8 for player in players]
@@ -202,4 +206,22 @@ def _by_height(
     if len({families[index] for index in able}) > 1:
         among = [max(able, key=lambda index: len(heard[index]))]
     heights = np.array([np.median(heard[index][-_HEIGHT_NOTES:, 2]) for index in among])
-    return np.array(among)[np.abs(notes[:, 2, None] - heights).argmin(1)]
+    which = np.abs(notes[:, 2, None] - heights).argmin(1)
+    if len(among) > 1 and len(notes):
+        lines = notated_lines(upload, int(notes[:, 0].max()), 1)
+        places = _places(notes, lines, upload.ticks_per_beat)
+        tables = (np.sort(_places(heard[one], lines, upload.ticks_per_beat)) for one in among)
+        counts = np.stack(
+            [np.searchsorted(row, places, "right") - row.searchsorted(places) for row in tables]
+        )
+        which = np.where(counts.any(0), counts.argmax(0), which)
+    return np.array(among)[which]
+
+
+def _places(
+    notes: NDArray[np.int64], lines: NDArray[np.int64], ticks_per_beat: int
+) -> NDArray[np.int64]:
+    """Place in a bar on the grid, and key, of notes (n, 4), as one number (n,)."""
+    onsets = notes[:, 0] + ticks_per_beat // (2 * STEPS_PER_BEAT)
+    since = onsets - lines[lines.searchsorted(onsets, "right") - 1]
+    return since * STEPS_PER_BEAT // ticks_per_beat * 128 + notes[:, 2]

@@ -63,19 +63,29 @@ class Queue(Generic[WorkT]):
         self._tickets: list[Ticket[WorkT]] = []  # in order of arrival
         self._changed = threading.Condition()  # with a re-entrant lock
 
+    def check(self, work: WorkT, rows: int = 1, owner: Owner = NO_OWNER) -> None:
+        """Raise the errors of `enter`, which a job that prepares itself first then skips."""
+        with self._changed, self.enter(work, rows, owner):
+            pass
+
     @contextmanager
-    def enter(self, work: WorkT, rows: int = 1, owner: Owner = NO_OWNER) -> Iterator[Ticket[WorkT]]:
+    def enter(
+        self, work: WorkT, rows: int = 1, owner: Owner = NO_OWNER, *, checked: bool = False
+    ) -> Iterator[Ticket[WorkT]]:
         """Return a context with a ticket in the queue, which is removed when the context ends.
+
+        `checked`: `check` has accepted the job; it is not refused now.
 
         Raises:
             BusyError: too many jobs are waiting already, or this user or session has too many.
         """
         ticket = Ticket(work, rows, owner)
         with self._changed:
-            self._check_session(ticket)
+            if not checked:
+                self._check_session(ticket)
             self._tickets.append(ticket)
             self._admit()
-            if not ticket.admitted:
+            if not (ticket.admitted or checked):
                 self._tickets.remove(ticket)
                 self._check_waiting(ticket)
                 self._tickets.append(ticket)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.compose.continuation import Result, Variations
@@ -73,6 +73,7 @@ class Scheduler:
         shared = self._shared(opening.model)
         with ExitStack() as studying:
             if variations.studies:  # a copy of a model exists as long as its ticket
+                shared.queue.check(variations, variations.rows, owner)
                 ticket = studying.enter_context(self._studies.enter(variations, 1, owner))
                 yield from self._wait(self._studies, ticket, stop)
                 if not stop.is_set():
@@ -94,10 +95,11 @@ class Scheduler:
     ) -> Steps:
         """Generate variations when the queue of their model admits them."""
         model = variations.opening.model
-        with shared.queue.enter(variations, variations.rows, owner) as ticket:
+        rows, checked = variations.rows, variations.studies
+        with shared.queue.enter(variations, rows, owner, checked=checked) as ticket:
             yield from self._wait(shared.queue, ticket, stop)
             for _ in () if stop.is_set() else model.preparing():
-                yield variations.progress(preparing=True)
+                yield replace(variations.progress(), preparing=True)
                 if stop.is_set():
                     break
             if stop.is_set():
@@ -121,7 +123,7 @@ class Scheduler:
             is_study = queue is self._studies
             left = self._seconds_of_studies(jobs) if is_study else shared.seconds_left(jobs)
             place = 1 + sum(not other.admitted for other in ahead)
-            yield ticket.work.progress(place=place, seconds_left=left)
+            yield replace(ticket.work.progress(), place=place, seconds_left=left)
             queue.wait(ticket, POLL_SECONDS)
 
     def _seconds_of_studies(self, ahead: list[Variations]) -> float:

@@ -7,7 +7,7 @@ continues its own beginning (measured by benchmarks.tokenization.bench_accidents
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
@@ -111,18 +111,20 @@ class Accidents(NamedTuple):
         return "; ".join(parts)
 
 
-def accidents(score: Score, first_bar: int, stop_bar: int) -> Accidents:
+def accidents(
+    score: Score, first_bar: int, stop_bar: int, returns: Collection[int] = ()
+) -> Accidents:
     """Return the accidents of the bars from `first_bar` up to but not including `stop_bar`.
 
     `score` is prompt and new music. Bars are those of `ScoreBars`, from 0; those before `first_bar`
     are the prompt. After fewer than `FEWEST_PROMPT_BARS`, and in fewer than four new bars, only
-    empty bars are found.
+    empty bars are found. `returns` are new bars that were asked to return: they are no copies.
     """
     bars = ScoreBars.of(score)
     chroma = _chroma(bars, stop_bar)
     places: list[Place | None] = [None, _empty_bars(bars, chroma, first_bar), None, None, None]
     if first_bar >= FEWEST_PROMPT_BARS and stop_bar - first_bar >= _PHRASE:
-        places[0] = _all_copy(bars, first_bar, stop_bar)
+        places[0] = _all_copy(bars, first_bar, stop_bar, returns)
         places[1] = places[1] or _nearly_empty_bar(bars, chroma, first_bar)
         places[1] = places[1] or _lost_melody(bars, first_bar, stop_bar)
         places[2] = _range(bars, first_bar, stop_bar)
@@ -132,25 +134,29 @@ def accidents(score: Score, first_bar: int, stop_bar: int) -> Accidents:
     return Accidents._make([*is_found, tuple(filter(None, places))])
 
 
-def twins(scores: Sequence[Score], first_bar: int, stop_bar: int) -> list[tuple[int, int]]:
+def twins(
+    scores: Sequence[Score], first_bar: int, stop_bar: int, returns: Collection[int] = ()
+) -> list[tuple[int, int]]:
     """Pairs of variations that are the same piece: over 60 % of their new bars are equal.
 
     Who asks for several variations wants to choose. Bars are compared at the same place; empty bars
-    are equal to none, and fewer than four new bars show nothing. Pairs are of indices, the smaller
-    one first.
+    are equal to none, and fewer than four new bars show nothing. Bars that were asked to return,
+    `returns`, are left out. Pairs are of indices, the smaller one first.
     """
-    if stop_bar - first_bar < _PHRASE:
+    free = [bar for bar in range(first_bar, stop_bar) if bar not in returns]
+    if len(free) < _PHRASE:
         return []
-    new = [contents(ScoreBars.of(score), stop_bar)[first_bar:] for score in scores]
+    heard = [contents(ScoreBars.of(score), stop_bar) for score in scores]
+    new = [[bars[bar] for bar in free] for bars in heard]
     return [
         (one, other)
         for one, other in combinations(range(len(scores)), 2)
         if sum(a == b != b"" for a, b in zip(new[one], new[other], strict=True))
-        > _TWINS * (stop_bar - first_bar)
+        > _TWINS * len(free)
     ]
 
 
-def _all_copy(bars: ScoreBars, first: int, stop: int) -> Place | None:
+def _all_copy(bars: ScoreBars, first: int, stop: int, returns: Collection[int]) -> Place | None:
     """Music that only copies: over 75 % of the new bars are equal to earlier ones.
 
     Music comes back, but varied, or with something new in between. A loop may loop: it is one if
@@ -162,6 +168,7 @@ def _all_copy(bars: ScoreBars, first: int, stop: int) -> Place | None:
     """
     heard = contents(bars, stop)
     is_copy = distance_to_equal(heard) > 0
+    is_copy[[bar for bar in returns if bar < stop]] = False
     share = is_copy[first:].mean()
     if share > _MOST_COPIES:
         share = (is_copy & ~_is_in_section(heard))[first:].mean()

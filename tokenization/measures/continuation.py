@@ -23,6 +23,7 @@ from tokenization.measures.form import (
     clashes,
     exact_similarity,
     fills,
+    has_period,
     melody_breaths,
     melody_of,
     root_agreement,
@@ -97,6 +98,7 @@ def _harmony(notes: BarNotes, first: int) -> dict[str, float]:
     return {
         **{f"roots_{lag}": root_agreement(roots, lag, first) for lag in ROOT_LAGS},
         **{f"new_roots_{lag}": root_agreement(roots[first:], lag) for lag in ROOT_LAGS[:2]},
+        "harmonic_period": has_period(roots[first:]),
         "longest_chord": float(runs) if is_known.any() else _NAN,
         "falling_fifths": _mean(moves[moves > 0] == 5),
         "chord_kinds": len(np.unique(chords[is_known])) / max(is_known.sum(), 1) ** 0.5,

@@ -143,8 +143,6 @@ def harmony(notes: BarNotes, first_bar: int) -> dict[str, float]:
     `falling_fifths`: share of the changes of root that fall a fifth or rise a fourth.
     """
     spans = bar_harmony(notes)
-    within = spans.roots[first_bar:]
-    period = [root_agreement(within, lag) for lag in ROOT_LAGS]
     chords = spans.chords[first_bar:]
     longest = longest_run((chords[1:] == chords[:-1]) & (chords[1:] >= 0)) + 1
     has_chords = (chords >= 0).any()
@@ -155,13 +153,19 @@ def harmony(notes: BarNotes, first_bar: int) -> dict[str, float]:
     moves = moves[moves > 0]
     return {
         **{f"roots_over_chance_{k}": root_agreement(spans.roots, k, first_bar) for k in ROOT_LAGS},
-        "harmonic_period": float(np.nanmax(period) >= LEAST_PERIOD)
-        if np.isfinite(period).any()
-        else _NAN,
+        "harmonic_period": has_period(spans.roots[first_bar:]),
         "longest_chord": float(longest) if has_chords else _NAN,
         "static_chord": float(longest >= STATIC_BARS) if has_chords else _NAN,
         "falling_fifths": _mean(moves == 5),
     }
+
+
+def has_period(roots: NDArray[np.int64]) -> float:
+    """1 if the roots of bars (bars,) come back at one of `ROOT_LAGS`, else 0; NaN if none can."""
+    agreement = [root_agreement(roots, lag) for lag in ROOT_LAGS]
+    if not np.isfinite(agreement).any():
+        return _NAN
+    return float(np.nanmax(agreement) >= LEAST_PERIOD)
 
 
 def root_agreement(roots: NDArray[np.int64], lag: int, first_bar: int = 0) -> float:

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokenization.analysis.accidents import Accidents, accidents, twins
+from tokenization.measures.bars import BarNotes
 from tokenization.measures.continuation import measure_continuation
+from tokenization.measures.form import exact_similarity
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR, Families
 from tokenization.score import Score
@@ -25,6 +28,7 @@ _SEED_STRIDE = 1_000_003
 _SEEDS = 2**31
 _FARTHEST = 4.0
 """Standardised measures are clipped at this value, so that none outweighs all others."""
+_NO_RETURNS: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class Judge(NamedTuple):
@@ -67,6 +71,8 @@ class Take(NamedTuple):
     likeness: float
     """Log-odds that it is real music, by `Judge`."""
     accidents: Accidents
+    returned: float = 1.0
+    """How similar the bars that were asked to return are to their sources, in tenths."""
 
 
 class Choice(NamedTuple):
@@ -78,12 +84,15 @@ class Choice(NamedTuple):
     """`Take.likeness` of each take."""
     accidents: tuple[Accidents, ...]
     """Of each take."""
+    among: str = ""
+    """What sets it apart from takes that are more like real music."""
 
     def line(self) -> str:
         """Return the reason in one line."""
         flawed = sum(flaws.any for flaws in self.accidents)
+        take = f"take {self.best + 1} of {len(self.likenesses)}"
         return (
-            f"take {self.best + 1} of {len(self.likenesses)} is most like real music: score "
+            f"{take} is most like real music{self.among}: score "
             f"{self.likenesses[self.best]:+.1f}, median {median(self.likenesses):+.1f}; "
             f"{flawed} of the takes {'has' if flawed == 1 else 'have'} accidents"
         )
@@ -99,13 +108,26 @@ class Ranking(NamedTuple):
     """Bar of each score in which the new music begins."""
     stop_bar: int
     """The bar after the last one of the longest take."""
+    returns: Mapping[int, int] = _NO_RETURNS
+    """See `judge`."""
 
     def choose(self, index: int | None = None) -> Choice:
         """Choose the take of this index, or the best one."""
+        best = self.order[0] if index is None else index
+        chosen, lacking = self.takes[best], dict[str, None]()
+        for take in self.takes:
+            if take.likeness > chosen.likeness:
+                if take.accidents.any > chosen.accidents.any:
+                    lacking["have no accidents"] = None
+                elif take.returned < chosen.returned:
+                    lacking["return as asked"] = None
+                else:
+                    lacking["are another piece than the variations before"] = None
         return Choice(
-            self.order[0] if index is None else index,
+            best,
             tuple(take.likeness for take in self.takes),
             tuple(take.accidents for take in self.takes),
+            f" of those that {' and '.join(lacking)}" if lacking else "",
         )
 
 
@@ -114,22 +136,48 @@ def take_seed(seed: int, take: int) -> int:
     return (seed + take * _SEED_STRIDE) % _SEEDS
 
 
-def judge(score: Score, first_bar: int, stop_bar: int) -> Take:
+def judge(
+    score: Score, first_bar: int, stop_bar: int, returns: Mapping[int, int] = _NO_RETURNS
+) -> Take:
     """Judge the bars from `first_bar` up to but not including `stop_bar`, at least one.
 
-    `score` has the prompt, the bars before `first_bar`, and the continuation.
+    `score` has the prompt, the bars before `first_bar`, and the continuation. `returns` are new
+    bars that were asked to return, and the earlier bars that they are to repeat.
     """
     playing = [track for track in score.tracks if len(track)]
     kind = "band" if len(playing) > 1 or any(track.is_drum for track in playing) else "piano"
     measures = measure_continuation(score, first_bar, stop_bar)
     likeness = round(Judge.of(kind).score(measures), 6)
-    return Take(score, likeness, accidents(score, first_bar, stop_bar))
+    flaws = accidents(score, first_bar, stop_bar, returns)
+    return Take(score, likeness, flaws, _returned(score, stop_bar, returns))
 
 
-def rank(takes: Sequence[Take], first_bar: int, stop_bar: int) -> Ranking:
-    """Order takes: those without accidents first, then by likeness; equal ones as they are."""
-    order = sorted(range(len(takes)), key=lambda i: (takes[i].accidents.any, -takes[i].likeness, i))
-    return Ranking(tuple(order), tuple(takes), first_bar, stop_bar)
+def _returned(score: Score, stop_bar: int, returns: Mapping[int, int]) -> float:
+    pairs = [(bar, source) for bar, source in returns.items() if bar < stop_bar]
+    if not pairs:
+        return 1.0
+    notes = BarNotes.of(score).padded(stop_bar).between(0, stop_bar)
+    similarity = exact_similarity(notes)[tuple(zip(*pairs, strict=True))]
+    return round(float(np.nan_to_num(similarity, nan=1.0).mean()), 1)
+
+
+def rank(
+    takes: Sequence[Take],
+    first_bar: int,
+    stop_bar: int,
+    returns: Mapping[int, int] = _NO_RETURNS,
+) -> Ranking:
+    """Order takes: those without accidents first, then by what returns as asked, then by likeness.
+
+    Equal ones stay as they are.
+    """
+
+    def rank_of(index: int) -> tuple[bool, float, float]:
+        take = takes[index]
+        return take.accidents.any, -take.returned, -take.likeness
+
+    order = sorted(range(len(takes)), key=rank_of)
+    return Ranking(tuple(order), tuple(takes), first_bar, stop_bar, returns)
 
 
 def rank_ids(
@@ -138,8 +186,9 @@ def rank_ids(
     tokenizer: Remi,
     *,
     has_prompt: bool,
+    returns: Mapping[int, int] = _NO_RETURNS,
 ) -> Ranking:
-    """Order takes of token ids, each of whole bars.
+    """Order takes of token ids, each of whole bars; `returns` as in `judge`.
 
     `context` (l,) are the ids before them: those of a prompt and of the beginning of the new bar,
     or of the beginning of a piece.
@@ -148,8 +197,8 @@ def rank_ids(
     stops = [first + has_prompt + list(tokens).count(BAR) for tokens in takes]
     stops = [max(stop, first + 1) for stop in stops]
     scores = [tokenizer.decode(np.append(context, tokens).astype(np.int64)) for tokens in takes]
-    judged = [judge(score, first, stop) for score, stop in zip(scores, stops, strict=True)]
-    return rank(judged, first, max(stops))
+    judged = [judge(score, first, stop, returns) for score, stop in zip(scores, stops, strict=True)]
+    return rank(judged, first, max(stops), returns)
 
 
 def bars_before(context: NDArray[np.integer], families: Families, *, has_prompt: bool) -> int:
@@ -169,7 +218,7 @@ def distinct(rankings: Sequence[Ranking]) -> list[int]:
     indices: list[int] = []
     scores: list[Score] = []
     for ranking in rankings:
-        span = ranking.first_bar, ranking.stop_bar
+        span = ranking.first_bar, ranking.stop_bar, ranking.returns
         fresh = (
             index
             for index in ranking.order

@@ -274,14 +274,24 @@ def form_bars(form: str, before: Sequence[Heard]) -> int:
     return len(_sources(form, before))
 
 
-def form_cut(options: MusicOptions, before: Sequence[Heard], count: int) -> str:
-    """Return a warning if the form has more bars than the `count` written ones, otherwise empty."""
+def form_cut(
+    options: MusicOptions, before: Sequence[Heard], count: int, first_heard: int = 1
+) -> str:
+    """Return a warning about what the form asks in vain, or nothing.
+
+    That is more bars than the `count` written ones, or the return of a bar that the model does not
+    read: one before `first_heard`, counted from 1.
+    """
     if options.form is None:
         return ""
-    asked = form_bars(options.form, before)
-    if asked <= count:
+    sources = _sources(options.form, before)
+    if len(sources) > count:
+        return f"the form has {plural(len(sources), 'bar')}, but the new music only {count}"
+    returns = [at - back for at, back in enumerate(sources, len(before) + 1) if back]
+    oldest = min(returns, default=first_heard)
+    if oldest >= first_heard:
         return ""
-    return f"the form has {plural(asked, 'bar')}, but the new music only {count}"
+    return f"the form brings back bar {oldest}, but the model reads from bar {first_heard} on"
 
 
 def _sources(form: str, before: Sequence[Heard]) -> tuple[int, ...]:

@@ -45,13 +45,7 @@ STRINGS = MULTITRACK_FAMILIES.program + PROGRAM_ORDER.index(48)
 
 
 @pytest.fixture(scope="module")
-def groove_model():
-    return model_of(MultitrackRemi())
-
-
-@pytest.fixture(scope="module")
 def model():
-    """A model whose vocabulary has plans."""
     return model_of(MultitrackRemi())
 
 
@@ -104,15 +98,14 @@ def players(score: Score) -> set[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "metre", "one_track", "drums"),
-    [("groove_model", (6, 8), True, True), ("model", (7, 16), False, False)],
+    ("metre", "one_track", "drums"), [((6, 8), True, True), ((7, 16), False, False)]
 )
-def test_a_band_continues_in_its_own_tracks_and_channels(request, name, metre, one_track, drums):
+def test_a_band_continues_in_its_own_tracks_and_channels(model, metre, one_track, drums):
     data = write_midi(big_band(metre, drums=drums))
     if one_track:
         data = in_one_track(data)
     upload = read_midi(data)
-    (piece,) = proceed(request.getfixturevalue(name), data, bars=2, seed=2)
+    (piece,) = proceed(model, data, bars=2, seed=2)
     bar = 480 * 4 * metre[0] // metre[1]
     assert piece.bars == 2
     assert players(piece.new) <= players(upload) == players(piece.score)
@@ -128,12 +121,12 @@ def test_a_band_continues_in_its_own_tracks_and_channels(request, name, metre, o
     assert alone.end_ticks <= 2 * bar
 
 
-def test_drums_alone_continue_each_in_the_track_that_strikes_it(groove_model):
+def test_drums_alone_continue_each_in_the_track_that_strikes_it(model):
     kick = Track.of([(bar * 1920, 10, KICK, 90) for bar in range(3)], is_drum=True)
     rest = Track.of([(i * 240, 10, (SNARE, HAT)[i % 2], 80) for i in range(24)], is_drum=True)
     data = write_midi(Score(480, (kick, rest), (Tempo(0, 90.0),)))
     chunks = [track.chunk for track in read_midi(data).tracks]
-    (piece,) = proceed(groove_model, data, bars=4, seed=1)
+    (piece,) = proceed(model, data, bars=4, seed=1)
     assert all(track.is_drum for track in piece.new.tracks if len(track))
     kicks = {track.chunk for track in piece.new.tracks if KICK in track.notes[:, 2]}
     others = {track.chunk for track in piece.new.tracks if len(track)} - {chunks[0]}
@@ -143,27 +136,27 @@ def test_drums_alone_continue_each_in_the_track_that_strikes_it(groove_model):
         read_prompt(data)
 
 
-def test_two_tracks_of_one_instrument_stay_two(groove_model):
+def test_two_tracks_of_one_instrument_stay_two(model):
     data = write_midi(big_band(drums=False))
-    pieces = proceed(groove_model, data, bars=3, seed=2, variations=4)
+    pieces = proceed(model, data, bars=3, seed=2, variations=4)
     new = [track for piece in pieces for track in piece.new.tracks if len(track)]
     assert len({track.chunk for track in new if track.program == 0}) == 2
     # a note that still rings is not struck again by its track
     ringing = Track.of([(0, 1920 + 400, pitch, 80) for pitch in range(128)], program=48)
     other = Track.of([(0, 400, 60, 80)], program=0)
     data = write_midi(Score(480, (ringing, other), (Tempo(0, 90.0),)))
-    for piece in proceed(groove_model, data, bars=1, seed=0, variations=3):
+    for piece in proceed(model, data, bars=1, seed=0, variations=3):
         for track in piece.new.tracks:
             assert track.program == 0 or not (track.notes[:, 0] < 1920 + 400).any()
 
 
-def test_tracks_play_the_same_whether_or_not_the_others_may_play(groove_model):
+def test_tracks_play_the_same_whether_or_not_the_others_may_play(model):
     data, options = write_midi(big_band(bars=4)), MusicOptions(bars=2, seed=4)
     upload, played = read_midi(data), {2, 4}
     made = []
     for chosen in (None, played):
-        prompt = read_prompt(data, tokenizer=groove_model.tokenizer, played=chosen)
-        *_, result = continue_prompt(groove_model, prompt, options)
+        prompt = read_prompt(data, tokenizer=model.tokenizer, played=chosen)
+        *_, result = continue_prompt(model, prompt, options)
         assert isinstance(result, Result)
         made.append({t.chunk: t.notes.tolist() for t in result.pieces[0].new.tracks if len(t)})
     chunks = {upload.tracks[number].chunk for number in played}
@@ -172,8 +165,8 @@ def test_tracks_play_the_same_whether_or_not_the_others_may_play(groove_model):
     assert len(made[0]) > len(made[1])
 
 
-def test_a_piece_from_nothing_names_its_instruments(groove_model):
-    *_, result = generate_piece(groove_model, MusicOptions(bars=2, seed=1))
+def test_a_piece_from_nothing_names_its_instruments(model):
+    *_, result = generate_piece(model, MusicOptions(bars=2, seed=1))
     (piece,) = result.pieces  # type: ignore[union-attr]
     assert piece.bars == 2
     names = {track.name for track in read_midi(piece.midi).tracks if len(track)}
@@ -181,16 +174,16 @@ def test_a_piece_from_nothing_names_its_instruments(groove_model):
     assert all(names)
 
 
-def test_presence_makes_an_instrument_that_rests_too_long_or_only_joins_likelier(groove_model):
+def test_presence_makes_an_instrument_that_rests_too_long_or_only_joins_likelier(model):
     score = big_band(bars=6)
     strings = score.tracks[3]
     resting = strings.with_tables(notes=strings.notes[:1])
     data = write_midi(score.with_tracks([*score.tracks[:3], resting]))
-    prompt = read_prompt(data, tokenizer=groove_model.tokenizer)
+    prompt = read_prompt(data, tokenizer=model.tokenizer)
 
     def bias(prompt=prompt, **chosen):
         options = MusicOptions(recall=0, **chosen)
-        found = Opening.after(groove_model, prompt, options).rule.bias
+        found = Opening.after(model, prompt, options).rule.bias
         return np.zeros(812) if found is None else found
 
     assert not bias(presence=0).any()
@@ -200,19 +193,19 @@ def test_presence_makes_an_instrument_that_rests_too_long_or_only_joins_likelier
     assert whole[BAR] < 0 < whole[STRINGS]
     np.testing.assert_array_equal(bias(presence=0.5), whole / 2)
     assert bias(key="C")[STRINGS] == whole[STRINGS] == bias(repetition=1)[STRINGS]
-    recalled = Opening.after(groove_model, prompt, MusicOptions(presence=0)).rule.bias
+    recalled = Opening.after(model, prompt, MusicOptions(presence=0)).rule.bias
     assert recalled is not None  # how the bars of the prompt began
     assert not recalled[STRINGS]
     # a track that is not read, but may play
     data = write_midi(big_band(bars=4))
-    joining = bias(read_prompt(data, tokenizer=groove_model.tokenizer, heard={4}, played={3}))
+    joining = bias(read_prompt(data, tokenizer=model.tokenizer, heard={4}, played={3}))
     assert np.flatnonzero(joining).tolist() == [BAR, STRINGS]
     assert joining[BAR] < 0 < joining[STRINGS]
 
 
-def test_new_bars_of_a_band_are_no_copies_where_distance_asks_for_it(groove_model):
-    prompt = read_prompt(write_midi(big_band()), tokenizer=groove_model.tokenizer)
-    biases = Opening.after(groove_model, prompt, MusicOptions(distance=0.5)).rule.biases
+def test_new_bars_of_a_band_are_no_copies_where_distance_asks_for_it(model):
+    prompt = read_prompt(write_midi(big_band()), tokenizer=model.tokenizer)
+    biases = Opening.after(model, prompt, MusicOptions(distance=0.5)).rule.biases
     [distance] = [bias for bias in biases if isinstance(bias, Distance)]
     assert (distance.share, distance.sizes.tolist()) == (0.5, [12])  # three bars, all the same
 

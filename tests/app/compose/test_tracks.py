@@ -40,6 +40,9 @@ def test_tracks_without_a_name_have_that_of_their_instrument():
 
 def test_notes_go_to_the_track_that_is_nearest_in_pitch():
     assert shared(HIGH, LOW) == [[61, 75], [45, 59]]
+    # or to the one that plays this key at this place of a bar
+    crossing = Track.of([(0, 10, 80, 80), (3, 10, 59, 80), (52, 10, 45, 80)])
+    assert shared(crossing, LOW) == [[45, 59, 61, 75], []]
     # of different instruments, a piano plays all, or the track with most notes
     flute = Track.of([(at, 10, 76, 80) for at in range(9)], program=73)
     bass = Track.of([(0, 10, 40, 80)], program=33)

@@ -32,6 +32,22 @@ def test_a_session_can_have_a_number_of_jobs():
         assert jobs.enter_context(queue.enter(None, owner=Owner("ada", "other"))).admitted
 
 
+def test_a_job_that_was_checked_is_not_refused_later():
+    queue: Queue[str] = Queue("jobs", 1, Bounds(waiting=1, of_session=2))
+    owner = Owner("ada", "page")
+    with queue.enter("first", owner=owner):
+        queue.check("second", owner=owner)
+        assert queue.counts == (1, 0)
+        with queue.enter("other", owner=owner), ExitStack() as jobs:
+            with pytest.raises(BusyError, match="2 jobs already"):
+                queue.check("second", owner=owner)
+            with pytest.raises(BusyError, match="1 waiting"):
+                queue.check("second")
+            second = jobs.enter_context(queue.enter("second", owner=owner, checked=True))
+            assert not second.admitted
+            assert queue.counts == (1, 2)
+
+
 def test_one_user_cannot_take_every_place():
     """Jobs of one address, each as a new session, leave places for another address."""
     queue = Queue("the model", 16, Bounds(waiting=8, waiting_of_user=4))

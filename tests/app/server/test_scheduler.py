@@ -150,14 +150,15 @@ def test_a_job_knows_its_place_and_when_its_turn_comes(held):
 
 def test_too_many_waiting_jobs_are_refused(held):
     model, gate, _ = held
-    scheduler = Scheduler(max_rows=1, max_waiting=1)
+    scheduler, prompt = Scheduler(max_rows=1, max_waiting=1), read_prompt(write_midi(two_hands(8)))
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(last, generate(scheduler, model, options(1)))
         until_counts(scheduler, (1, 0))
         second = generate(scheduler, model, options(2))
         next(second)
-        with pytest.raises(BusyError, match="1 running and 1 waiting jobs, expected at most 1"):
-            next(generate(scheduler, model, options(3)))
+        for study in ({}, {"study_steps": 1}):  # before the study, not after it
+            with pytest.raises(BusyError, match="1 running and 1 waiting jobs, expected at most 1"):
+                next(generate(scheduler, model, options(3, **study), prompt=prompt))
         second.close()  # a job that ends frees its rows
         third = next(generate(scheduler, model, options(3)))
         assert isinstance(third, Progress)

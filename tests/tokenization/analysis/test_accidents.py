@@ -122,6 +122,8 @@ def test_an_accident_is_found_where_it_is_and_no_other(kind, line, bars):
     assert found.any
     number = re.findall(r"\d+", line)[0]
     assert f" {int(number) + 100}" in found.line(bars_before=100)
+    asked = accidents(piece(bars), PROMPT, BARS, range(12, BARS))  # bars that were asked to return
+    assert asked.kinds == ([] if kind == "all_copy" else [kind])
 
 
 @pytest.mark.parametrize("bars", ALLOWED.values(), ids=ALLOWED)
@@ -179,3 +181,7 @@ def test_twins_have_over_60_percent_of_their_bars_in_common():
     assert twins(scores, PROMPT, BARS) == [(0, 2), (0, 4), (2, 3), (2, 4)]
     assert twins(scores[:1], PROMPT, BARS) == twins([], PROMPT, BARS) == []
     assert not twins([piece([])] * 2, PROMPT, BARS)
+    # of bars that were not asked to return, nine of 14 are equal, or eight, or all of three
+    assert twins(scores, PROMPT, BARS, range(BARS - 2, BARS))[1] == (0, 3)
+    assert twins(scores[:4], PROMPT, BARS, range(PROMPT, PROMPT + 2)) == [(2, 3)]
+    assert not twins(scores, PROMPT, BARS, range(PROMPT + 3, BARS))

@@ -113,6 +113,7 @@ def test_the_rule_imposes_the_bars_of_the_form(model):
         if token == BAR:
             imposed.append(rule.imposed)
     assert imposed == [False, False, True]
+    assert begun.returns == {begun.first_bar + 2: 0}
     assert not opening(model, bars=3, chords="C").rule.imposed
 
 
@@ -212,3 +213,7 @@ def test_a_form_is_met_by_bars_that_return_to_their_section():
     assert form_cut(MusicOptions(form="B4 A"), before, 4) == said
     assert form_cut(MusicOptions(form="B4 A"), before, 6) == ""
     assert form_cut(MusicOptions(), before, 4) == ""
+    # a form that brings back what the model does not read
+    said = "the form brings back bar 1, but the model reads from bar 2 on"
+    assert form_cut(MusicOptions(form="B4 A"), before, 6, 2) == said
+    assert form_cut(MusicOptions(form="B4"), before, 4, 2) == ""
