@@ -192,12 +192,12 @@ class LabelSPE(nn.Module):
 def noise_of_label(
     shape: tuple[int, ...], seed: int, label: int, device: torch.device
 ) -> Float[Tensor, "h d r"]:
-    """Normal noise that depends only on the arguments; labels are distinguished modulo 2^32."""
+    """Return normal noise that depends only on the arguments; labels count modulo 2^32."""
     return white_noise("normal", shape, seed, (label,)).to(device)
 
 
 class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
-    """See `StructureSPEConfig`; parameters are those of the kernels in `processes`, and raw gates."""
+    """See `StructureSPEConfig`; parameters: those of the kernels, in `processes`, and raw gates."""
 
     state_type = StructureNoise
     codes_by_position = False

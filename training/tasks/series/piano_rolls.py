@@ -16,7 +16,7 @@ negative log-likelihood in nats of a frame; the first frame of a sequence is not
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -32,7 +32,7 @@ from training.errors import TrainingError, check_range
 from training.tasks.batches import Passes, TensorBatch, exists, padded, parts_of
 from training.tasks.likelihood import windows
 from training.tasks.module import SeededModule
-from training.tasks.task import Measured, Results, Split, Task, check_vocabulary, mean_of
+from training.tasks.task import Measured, Results, Split, Task, check_vocabulary
 
 KEYS = 88
 AXES = 4
@@ -96,6 +96,10 @@ class PianoRollModule(SeededModule[Decoder]):
 
     def losses(self, batch: Frames, state: DecoderState) -> Iterator[Tensor]:
         """Return the negative log-likelihood of the frames, in nats."""
+        most = self._task.transpose
+        if self.decoder.training and most:
+            moves = torch.randint(-most, most + 1, (len(batch),)).to(batch.device)
+            batch = replace(batch, frames=transposed(batch.frames, moves))
         yield (nats_of(self.decoder, batch, state, self._task.hidden_notes) * batch.asked).sum()
 
     def num_targets(self, batch: Frames) -> Tensor:
@@ -126,6 +130,9 @@ class PianoRollTask(Task):
     """Share of the features that training drops."""
     hidden_notes: float = 0.0
     """Share of the notes that training hides from the model, which still predicts them."""
+    transpose: int = 0
+    """Largest number of semitones by which training moves a window up or down. The published
+    sequences begin in C, so this is no likely variation of them, but they modulate."""
     model: DecoderConfig
     """Configuration of the model."""
     batch_size: int = 16
@@ -136,6 +143,7 @@ class PianoRollTask(Task):
         check_range("longest", self.longest, 2)
         check_range("dropout", self.dropout, 0, 0.9)
         check_range("hidden_notes", self.hidden_notes, 0, 0.9)
+        check_range("transpose", self.transpose, 0, 12)
         in_order = self.model.events is not None
         check_vocabulary(self.model.vocabulary_size, KEYS + in_order, exact=True)
         if self.model.events is not None and self.model.events.closing != ((KEYS, KEYS + 1),):
@@ -275,6 +283,13 @@ def _nats_in_order(model: Decoder, batch: Frames, state: DecoderState) -> Tensor
     nats = -logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
     by_frame = nats.new_zeros(batch.frames.shape[:2])
     return by_frame.scatter_add(1, frame[:, 1:], nats * _is_token(batch.frames)[:, 1:])
+
+
+def transposed(frames: Tensor, moves: Tensor) -> Tensor:
+    """Return frames (b, l, 88) moved up by `moves` (b,) keys, without the notes beyond the last."""
+    source = torch.arange(KEYS, device=frames.device) - moves[:, None]
+    moved = frames.gather(2, source.clamp(0, KEYS - 1)[:, None].expand_as(frames))
+    return moved * ((source >= 0) & (source < KEYS))[:, None]
 
 
 def tokens_of(frames: Tensor) -> tuple[Tensor, Tensor]:

@@ -244,7 +244,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     for terms in ((), ((),)):
         with pytest.raises(ValueError, match="expected at least one kernel in each term"):
             StructureSPEConfig(terms=terms)
-    with pytest.raises(ValueError, match="unit is 0.0, expected a positive number"):
+    with pytest.raises(ValueError, match=r"unit is 0\.0, expected a positive number"):
         PlacesKernel(unit=0.0)
     with pytest.raises(ValueError, match="labels of positions are not integers"):
         encoding_of().prepare(positions + 0.5, noise_of(encoding_of()))
