@@ -264,8 +264,11 @@ def nats_of(
     rows, _ = model.through_blocks(
         seen[:, :-1] @ model.embedding.weight, batch.positions[:, :-1], state
     )
-    logits = model.project_out(model.norm(rows)).float()
-    nats = binary_cross_entropy_with_logits(logits, frames[:, 1:].float(), reduction="none").sum(-1)
+    logits = model.project_out(model.norm(rows))
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    nats = binary_cross_entropy_with_logits(logits, frames[:, 1:].to(logits), reduction="none").sum(
+        -1
+    )
     return torch.cat([nats.new_zeros(len(nats), 1), nats], 1)
 
 
@@ -277,38 +280,42 @@ def _nats_in_order(model: Decoder, batch: Frames, state: DecoderState) -> Tensor
     )
     logits, _ = model(tokens[:, :-1], positions, state)
     # after a key, keys up to it are not possible; after an end, all tokens are
-    last = tokens[:, :-1, None].where(tokens[:, :-1, None] < KEYS, -1)
-    possible = torch.arange(KEYS + 1, device=tokens.device) > last
-    logits = logits.float().masked_fill(~possible, -torch.inf)
+    end = logits.shape[-1] - 1
+    last = tokens[:, :-1, None].where(tokens[:, :-1, None] < end, -1)
+    possible = torch.arange(end + 1, device=tokens.device) > last
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = logits.masked_fill(~possible, -torch.inf)
     nats = -logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
     by_frame = nats.new_zeros(batch.frames.shape[:2])
     return by_frame.scatter_add(1, frame[:, 1:], nats * _is_token(batch.frames)[:, 1:])
 
 
 def transposed(frames: Tensor, moves: Tensor) -> Tensor:
-    """Return frames (b, l, 88) moved up by `moves` (b,) keys, without the notes beyond the last."""
-    source = torch.arange(KEYS, device=frames.device) - moves[:, None]
-    moved = frames.gather(2, source.clamp(0, KEYS - 1)[:, None].expand_as(frames))
-    return moved * ((source >= 0) & (source < KEYS))[:, None]
+    """Return frames (b, l, k) moved up by `moves` (b,) keys, without the notes beyond the last."""
+    keys = frames.shape[2]
+    source = torch.arange(keys, device=frames.device) - moves[:, None]
+    moved = frames.gather(2, source.clamp(0, keys - 1)[:, None].expand_as(frames))
+    return moved * ((source >= 0) & (source < keys))[:, None]
 
 
 def tokens_of(frames: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the tokens (b, n) of frames (b, l, 88), and the frame (b, n) of each.
+    """Return the tokens (b, n) of frames (b, l, k), and the frame (b, n) of each.
 
-    Rows with fewer tokens are continued by ends, which belong to the last frame.
+    Token k is the end of a frame. Rows with fewer tokens are continued by ends, which belong to the
+    last frame.
     """
+    length, keys = frames.shape[1:]
     bits = torch.cat([frames, frames.new_ones(*frames.shape[:2], 1)], -1).flatten(1)
     places = bits.long().cumsum(1) - 1
-    length = int(places[:, -1].max()) + 1
-    ends = (frames.shape[1] - 1) * (KEYS + 1) + KEYS
-    flat = torch.full((len(frames), length), ends, device=frames.device)
+    count = int(places[:, -1].max()) + 1
+    flat = torch.full((len(frames), count), length * (keys + 1) - 1, device=frames.device)
     row, bit = bits.nonzero(as_tuple=True)
     flat[row, places[row, bit]] = bit
-    return flat % (KEYS + 1), flat // (KEYS + 1)
+    return flat % (keys + 1), flat // (keys + 1)
 
 
 def _is_token(frames: Tensor) -> Tensor:
-    """Whether the tokens (b, n) of `tokens_of` belong to frames (b, l, 88)."""
+    """Whether the tokens (b, n) of `tokens_of` belong to frames (b, l, k)."""
     counts = frames.long().sum((1, 2)) + frames.shape[1]
     return torch.arange(int(counts.max()), device=frames.device) < counts[:, None]
 
@@ -348,6 +355,8 @@ def read_frames(data: Path, name: str, split: Split) -> list[NDArray[np.uint8]]:
                 read = np.split(bits, np.cumsum(arrays[f"{key}_len"])[:-1])
     except (OSError, KeyError, ValueError, IndexError, TypeError) as error:
         raise TrainingError(f"{path}: found no {split} frames of {name} ({error})") from error
-    if not read or any(one.ndim != 2 or one.shape[1] != KEYS or one.max() > 1 for one in read):
+    if not read or any(
+        one.ndim != 2 or not one.size or one.shape[1] != KEYS or one.max() > 1 for one in read
+    ):
         raise TrainingError(f"{path}: expected sequences of frames with {KEYS} keys, each 0 or 1")
     return read
