@@ -12,10 +12,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.io import savemat
 
 from relpe.models.config import from_plain
 from relpe.models.decoder import Decoder, DecoderConfig
+from tests.support.piano_rolls import LENGTHS, random_frames, write_rolls
 from training.cli import main
 from training.experiment import build_experiment
 from training.tasks.series.piano_rolls import (
@@ -32,7 +32,6 @@ MODEL: dict[str, Any] = {
     **{"vocabulary_size": KEYS, "width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16},
     **{"attention": {"kind": "softmax"}, "encoding": {"kind": "rope"}},
 }
-LENGTHS = {"train": (30, 7, 18), "valid": (9, 12), "test": (25, 2, 5)}
 OUTPUTS = pytest.mark.parametrize("in_order", [False, True], ids=["independent", "in order"])
 
 
@@ -55,10 +54,6 @@ def decoder_of(keys: int, *, in_order: bool) -> Decoder:
     return decoder
 
 
-def random_frames(*shape: int, seed: int = 0, share: float = 0.2) -> np.ndarray:
-    return (np.random.default_rng(seed).random(shape) < share).astype(np.uint8)
-
-
 def batch_of(frames: np.ndarray) -> Frames:
     """All frames (b, l, k) but the first of each row are predicted."""
     asked = torch.ones(frames.shape[:2], dtype=torch.bool)
@@ -70,27 +65,6 @@ def batch_of(frames: np.ndarray) -> Frames:
 @torch.no_grad()
 def nats(decoder: Decoder, frames: np.ndarray) -> torch.Tensor:
     return nats_of(decoder, batch_of(frames), decoder.init_state(len(frames)))
-
-
-def write_set(path: Path, *, every: int = 0) -> Path:
-    """Random frames, or the same ones with a period of `every`, in either format."""
-    arrays: dict[str, Any] = {}
-    for split, lengths in LENGTHS.items():
-        frames = random_frames(sum(lengths), KEYS, seed=len(split), share=0.05)
-        if every:
-            frames = random_frames(every, KEYS, share=0.05)[np.arange(len(frames)) % every]
-        if path.suffix == ".npz":
-            arrays[f"jsb_{split}"] = np.packbits(frames, axis=1)
-            arrays[f"jsb_{split}_len"] = np.array(lengths)
-            continue
-        parts = np.split(frames.astype(np.float64), np.cumsum(lengths)[:-1])
-        arrays[f"{split}data"] = np.empty((1, len(parts)), object)
-        arrays[f"{split}data"][0] = parts
-    if path.suffix == ".npz":
-        np.savez(path, **arrays)
-    else:
-        savemat(path, arrays)
-    return path
 
 
 def plain_of(data: Path, **changes: Any) -> dict[str, Any]:
@@ -179,7 +153,7 @@ def test_places_count_changes_and_name_pitch_classes_and_depend_on_no_later_fram
 
 
 def test_every_frame_but_the_first_of_a_sequence_is_predicted_once(tmp_path: Path) -> None:
-    task = task_of(write_set(tmp_path / "rolls.npz"))
+    task = task_of(write_rolls(tmp_path / "rolls.npz"))
     for name, split in (("train", "train"), ("validation", "valid"), ("test", "test")):
         sequences = read_frames(task.data, "jsb", name)
         assert [len(one) for one in sequences] == [*LENGTHS[split]]
@@ -200,7 +174,7 @@ def test_every_frame_but_the_first_of_a_sequence_is_predicted_once(tmp_path: Pat
 def test_a_run_learns_what_repeats_and_is_evaluated(
     in_order: bool, suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = write_set(tmp_path / f"JSB_Chorales{suffix}", every=3)
+    path = write_rolls(tmp_path / f"JSB_Chorales{suffix}", every=3)
     data, config, run = path if suffix == ".npz" else tmp_path, tmp_path / "c.json", tmp_path / "r"
     model = model_of(KEYS, in_order=in_order)
     task = plain_of(data, model=model, dropout=0.1, hidden_notes=0.1)
@@ -219,7 +193,7 @@ def test_a_run_learns_what_repeats_and_is_evaluated(
 def test_what_cannot_be_used_is_one_clear_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    good, config = write_set(tmp_path / "rolls.npz"), tmp_path / "config.json"
+    good, config = write_rolls(tmp_path / "rolls.npz"), tmp_path / "config.json"
     (tmp_path / "text.npz").write_text("no frames")
     np.savez(tmp_path / "empty.npz", jsb_train=np.zeros((0, 11), np.uint8), jsb_train_len=[])
     wrong_events = model_of(KEYS, in_order=True) | {"events": {"closing": [[0, 1]]}}
