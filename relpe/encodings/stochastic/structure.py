@@ -215,7 +215,7 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
         self.processes = nn.ModuleList()
         for kernel in self.kernels:
             if isinstance(kernel, LabelsKernel):
-                self.processes.append(LabelSPE(sets, num_layers, self.heads))
+                self.processes.append(LabelSPE(sets, num_layers, (num_heads, head_dim)))
                 continue
             sines = SineSPEConfig(
                 num_sines=kernel.num_sines,
@@ -229,8 +229,8 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
         # a block of codes has places that follow each other on one axis, which pays with no other
         self.codes_by_position = self.num_axes == 1
         self.rows_by_position = not any(isinstance(one, LabelSPE) for one in self.processes)
-        shape = (num_layers, num_heads, head_dim)
-        self.gates = raw_gates(shape, config.initial_gate) if config.gated else None
+        self.shape = (num_layers, num_heads, head_dim)
+        self.gates = raw_gates(self.shape, config.initial_gate) if config.gated else None
 
     def init_state(
         self, seed: int, device: torch.device, num_realizations: int | None = None
@@ -267,7 +267,7 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
         If rows have positions of their own, these are computed as those of one long row.
         """
         sizes = [one.gates.shape[:3] for one in state.factors]
-        check_state(sizes, [(self.num_layers, *self.heads)] * len(self.processes))
+        check_state(sizes, [self.shape] * len(self.processes))
         positions = positions[..., : self.num_axes]
         rows, length = positions.shape[:2]
         one_row = rows == 1 or (length > 1 and bool((positions == positions[:1]).all()))

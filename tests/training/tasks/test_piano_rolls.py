@@ -154,7 +154,9 @@ def test_places_count_changes_and_name_pitch_classes_and_depend_on_no_later_fram
 
 def test_every_frame_but_the_first_of_a_sequence_is_predicted_once(tmp_path: Path) -> None:
     task = task_of(write_rolls(tmp_path / "rolls.npz"))
-    for name, split in (("train", "train"), ("validation", "valid"), ("test", "test")):
+    names: tuple[tuple[Any, str], ...]
+    names = (("train", "train"), ("validation", "valid"), ("test", "test"))
+    for name, split in names:
         sequences = read_frames(task.data, "jsb", name)
         assert [len(one) for one in sequences] == [*LENGTHS[split]]
         found = [

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, dropout
 
+from relpe.models.blocks import Block
 from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from training.errors import TrainingError, check_range
 from training.tasks.batches import Passes, TensorBatch, exists, padded, parts_of
@@ -77,6 +78,7 @@ class PianoRollModule(SeededModule[Decoder]):
     def __init__(self, *args: Any) -> None:  # noqa: ANN401
         super().__init__(*args)
         for block in self.decoder.blocks:
+            assert isinstance(block, Block)
             block.attention.register_forward_hook(self._drop)
             block.feed_forward.register_forward_hook(self._drop)
         self.decoder.norm.register_forward_hook(self._drop)

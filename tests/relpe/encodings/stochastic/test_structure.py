@@ -47,7 +47,7 @@ def in_double(noise: Any) -> Any:
     if isinstance(noise, torch.Tensor):
         return noise.double() if noise.is_floating_point() else noise
     if isinstance(noise, tuple):
-        parts = [None if part is None else in_double(part) for part in noise]
+        parts: Any = map(in_double, noise)
         return type(noise)(*parts) if hasattr(noise, "_fields") else tuple(parts)
     return noise
 
@@ -67,7 +67,7 @@ def numpy_codes(
 
     A sine is the real part of a complex exponential times a complex noise.
     """
-    heads, features, draws = *encoding.heads, encoding.out_features
+    (_, heads, features), draws = encoding.shape, encoding.out_features
 
     def softplus(raw: np.ndarray) -> np.ndarray:
         return np.log1p(np.exp(raw))
@@ -225,7 +225,7 @@ def moments_of(encoding: StructureSPE, lags: torch.Tensor) -> tuple[torch.Tensor
     for numbers in encoding._terms():
         term = [ones, ones, ones]
         for number in numbers:
-            factor = encoding.processes[number]
+            factor: Any = encoding.processes[number]
             p = factor.covariance(encoding._places(lags, number))
             if isinstance(encoding.kernels[number], LabelsKernel):
                 v = factor.covariance(torch.zeros(1))
