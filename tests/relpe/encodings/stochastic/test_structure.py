@@ -22,6 +22,8 @@ from relpe.encodings.stochastic.structure import (
     StructureSPEConfig,
     noise_of_label,
 )
+from relpe.models.decoder import DecoderConfig
+from tests.support.decoders import in_pieces, tokens_of
 
 CPU = torch.device("cpu")
 TIME, BAR = PlacesKernel(num_sines=3), PlacesKernel(axis=1, num_sines=2, unit=0.5)
@@ -167,6 +169,24 @@ def test_rows_with_places_of_their_own_are_encoded_like_each_alone() -> None:
             part = slice(row, row + 1), slice(length)
             expected = torch.stack(encoding.encode(q[part], k[part], alone, 1))
             torch.testing.assert_close(outs[:, row : row + 1], expected, rtol=1e-9, atol=1e-9)
+
+
+@torch.no_grad()
+def test_a_decoder_reads_any_parts_of_rows_with_places_of_their_own() -> None:
+    config = StructureSPEConfig(terms=TERMS, num_realizations=6)
+    sizes: Any = {"vocabulary_size": 11, "width": 16, "num_layers": 2, "num_heads": 2, "hidden": 24}
+    model = DecoderConfig(**sizes, encoding=config).build().double().eval()
+    assert model.num_axes == 4
+    tokens, positions = tokens_of(20, rows=3), places(20, 3)
+    whole, _ = model(tokens, positions, model.init_state(3))
+    for pieces in ([1] * 20, [7, 1, 12]):
+        torch.testing.assert_close(in_pieces(model, tokens, pieces, positions), whole)
+    other = positions.clone()
+    other[..., 2] += 1  # all chords have other names
+    other[0, :, 2] = positions[0, :, 2]
+    renamed, _ = model(tokens, other, model.init_state(3))
+    torch.testing.assert_close(renamed[0], whole[0])
+    assert (renamed[1:] - whole[1:]).abs().max() > 1e-6
 
 
 @given(
