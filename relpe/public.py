@@ -28,6 +28,7 @@ from relpe.encodings import SineSPEConfig as SineSPEConfig
 from relpe.encodings import SinusoidConfig as SinusoidConfig
 from relpe.encodings import SirenConfig as SirenConfig
 from relpe.encodings import SirenSPEConfig as SirenSPEConfig
+from relpe.encodings import StructureSPEConfig as StructureSPEConfig
 from relpe.encodings import T5Config as T5Config
 from relpe.encodings import TransformerXLConfig as TransformerXLConfig
 from relpe.encodings import TreeSQConfig as TreeSQConfig
@@ -62,6 +63,9 @@ from relpe.encodings.stochastic.base import StochasticEncoding as StochasticEnco
 from relpe.encodings.stochastic.conv import ConvSPE as ConvSPE
 from relpe.encodings.stochastic.sine import SineSPE as SineSPE
 from relpe.encodings.stochastic.siren import SirenSPE as SirenSPE
+from relpe.encodings.stochastic.structure import LabelsKernel as LabelsKernel
+from relpe.encodings.stochastic.structure import PlacesKernel as PlacesKernel
+from relpe.encodings.stochastic.structure import StructureSPE as StructureSPE
 from relpe.models.attention import Attention as Attention
 from relpe.models.attention import AttentionLayerConfig as AttentionLayerConfig
 from relpe.models.attention import AttentionState as AttentionState

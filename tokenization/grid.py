@@ -37,6 +37,12 @@ def metres(score: Score) -> NDArray[np.int64]:
     return table[np.append(True, (table[1:, 1:] != table[:-1, 1:]).any(1))]
 
 
+def second_half(length: int) -> int:
+    """Grid step at which the second chord of a bar of this length begins."""
+    unit = BAR_UNIT if length % STEPS_PER_BEAT else STEPS_PER_BEAT
+    return -(-length // (2 * unit)) * unit
+
+
 def notated_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
     """Notated bar lines in ticks: from 0 to the first one at or after `end`, and `more` after it.
 

@@ -24,6 +24,7 @@ from training.tasks.permutations import PermutationsTask
 from training.tasks.recall import RecallTask
 from training.tasks.series.classes import SeriesTask
 from training.tasks.series.forecasting import ForecastingTask
+from training.tasks.series.piano_rolls import PianoRollTask
 from training.tasks.task import Task
 from training.tasks.transduction.sequences import SequenceTransductionTask
 from training.tasks.transduction.translation import TranslationTask
@@ -49,6 +50,7 @@ TASKS: dict[str, type[MusicTask | Task]] = {
     "translation": TranslationTask,
     "series": SeriesTask,
     "forecasting": ForecastingTask,
+    "piano_rolls": PianoRollTask,
 }
 
 

@@ -16,11 +16,13 @@ from relpe.encodings.selective import SelectiveRopeConfig
 from relpe.encodings.stochastic.conv import ConvSPEConfig
 from relpe.encodings.stochastic.sine import SineSPEConfig
 from relpe.encodings.stochastic.siren import SirenSPEConfig
+from relpe.encodings.stochastic.structure import StructureSPEConfig
 
 EncodingConfig = (
     SineSPEConfig
     | ConvSPEConfig
     | SirenSPEConfig
+    | StructureSPEConfig
     | AlgebraicConfig
     | SirenConfig
     | RopeConfig

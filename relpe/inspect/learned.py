@@ -35,8 +35,8 @@ LONGEST_WAVE = 4096
 def covariance(
     encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
 ) -> Float[Tensor, "*layers h d o"]:
-    """P for each head and feature, and for each layer if layers differ."""
-    axes = encoding.axes if isinstance(encoding, FilteredNoise) else 1
+    """P along the first axis for each head and feature, and for each layer if layers differ."""
+    axes = encoding.num_axes
     return encoding.covariance(functional.pad(lags[:, None], (0, axes - 1)) if axes > 1 else lags)
 
 

@@ -23,6 +23,7 @@ from relpe.encodings.offset.base import OffsetEncoding
 from relpe.encodings.rope import Rope
 from relpe.encodings.selective import SelectiveRope
 from relpe.encodings.stochastic.base import StochasticEncoding
+from relpe.encodings.stochastic.structure import StructureSPE
 from relpe.files import atomic_write
 from relpe.inspect.learned import (
     LONGEST_WAVE,
@@ -171,6 +172,8 @@ def _stochastic(encoding: StochasticEncoding, lags: Tensor) -> dict[str, Picture
     title, y = "Features that change most with the lag", "P, before gates"
     names = [[str(n + 1) for n in rows] for rows in moves.transpose(0, 1).flatten(0, 1).tolist()]
     plots["features"] = Picture(title, shown, lags, LAG, y, "", "feature", names)
+    if isinstance(encoding, StructureSPE):  # products and several axes have no one spectrum
+        return plots
     frequencies, power = spectrum(encoding)
     thirds = (3 * (1 / frequencies).clamp(2, LONGEST_WAVE).log2() - 3).long()  # of octaves
     edges = torch.exp2(torch.arange(3, 3 * math.log2(LONGEST_WAVE) + 2) / 3)

@@ -322,16 +322,16 @@ class Decoder(nn.Module):
             ), state
         x = self.embedding(tokens)
         if self.events is None or state.events is None:
-            x, state = self._through_blocks(x, positions, state)
+            x, state = self.through_blocks(x, positions, state)
         else:
             grouped = self.events.group(tokens, x, state.events)
             places = self.events.positions(positions, grouped, state.events)
-            rows, after = self._through_blocks(grouped.inputs, places, state, grouped.padded)
+            rows, after = self.through_blocks(grouped.inputs, places, state, grouped.padded)
             x, events = self.events(tokens, rows, grouped, state.events)
             state = after._replace(events=events)
         return self.project_out(self.norm(x)), state
 
-    def _through_blocks(
+    def through_blocks(
         self, x: Tensor, positions: Tensor, state: DecoderState, lengths: Tensor | None = None
     ) -> tuple[Tensor, DecoderState]:
         """Return the outputs of the blocks for inputs x (b, n, m) at `positions` (1 or b, n, p).

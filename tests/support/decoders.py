@@ -29,12 +29,14 @@ from relpe.encodings import (
     SinusoidConfig,
     SirenConfig,
     SirenSPEConfig,
+    StructureSPEConfig,
     T5Config,
     TransformerXLConfig,
     TreeSQConfig,
 )
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.selective import SelectiveRope
+from relpe.encodings.stochastic.structure import LabelsKernel, PlacesKernel
 from relpe.models.decoder import Decoder, DecoderConfig
 from relpe.models.events import EventsConfig
 from relpe.models.layers import LayerConfig
@@ -50,6 +52,10 @@ SMALL_SINE = SineSPEConfig(num_sines=2, num_realizations=6)
 CONV = ConvSPEConfig(taps=(5,), num_realizations=6)
 SIREN_SPE = SirenSPEConfig(num_realizations=6, max_taps=(9,), reference_length=16.0)
 SIREN = SirenConfig(network=SirenNetworkConfig(width=8))
+STRUCTURE = StructureSPEConfig(
+    terms=((PlacesKernel(num_sines=2),), (PlacesKernel(unit=4.0), LabelsKernel())),
+    num_realizations=6,
+)
 ALGEBRAIC, ROPE, MOVING = AlgebraicConfig(), RopeConfig(), SelectiveRopeConfig()
 NUMERATOR, NONE = AlgebraicConfig(placement="numerator"), NoEncodingConfig()
 LINE_THEN_WINDOW = (
@@ -90,6 +96,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "rope softmax": entry(ROPE, SOFTMAX),
     "selective rope softmax": entry(MOVING, SOFTMAX),
     "selective rope favor": entry(SelectiveRopeConfig(base=50.0), FAVOR),
+    "structure relu": entry(STRUCTURE),
+    "structure favor, layers of their own": entry(own(STRUCTURE), FAVOR),
     "conv relu": entry(CONV),
     "conv favor, ungated, signs": entry(
         ConvSPEConfig(taps=(3,), num_realizations=6, gated=False, noise="signs"), FAVOR
@@ -206,7 +214,8 @@ classifiers and encoder-decoders take their entries from here."""
 THOROUGH = (
     *("sine favor", "sine relu, fading", "sine softmax", "sine relu, layers of their own"),
     *("selective rope softmax", "selective rope favor", "conv favor, ungated, signs"),
-    *("siren spe relu, layers of their own", "algebraic softmax", "siren softmax, no window"),
+    *("structure favor, layers of their own", "siren spe relu, layers of their own"),
+    *("algebraic softmax", "siren softmax, no window"),
     *("alibi windowed", "sinusoid relu", "layers: sine favor, algebraic windowed and none"),
     *("layers: siren windowed and siren spe relu", "events: sine favor", "events: conv relu"),
     *("events: siren windowed", "events: sinusoid elu", "events: algebraic elu, numerator, fading"),

@@ -21,6 +21,7 @@ from relpe.encodings import (
     SinusoidConfig,
     SirenConfig,
     SirenSPEConfig,
+    StructureSPEConfig,
     T5Config,
     TransformerXLConfig,
     TreeSQConfig,
@@ -33,6 +34,7 @@ from relpe.encodings.algebraic.structures import (
 )
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.offset.windows import WindowConfig
+from relpe.encodings.stochastic.structure import LabelsKernel, PlacesKernel
 from relpe.models.decoder import Decoder, DecoderConfig
 from tests.support.decoders import FADING, RELU, SHORT, SOFTMAX
 
@@ -49,6 +51,11 @@ CASES: dict[str, tuple[EncodingConfig, object, set[str] | None]] = {
     "conv": (ConvSPEConfig(taps=(5,), num_realizations=4), RELU, STOCHASTIC),
     "conv, two axes": (ConvSPEConfig(taps=(5, 3), num_realizations=4), RELU, STOCHASTIC),
     "siren spe": (SirenSPEConfig(network=SMALL, max_taps=(32,)), RELU, STOCHASTIC),
+    "structure, two axes": (
+        StructureSPEConfig(terms=((PlacesKernel(),), (PlacesKernel(axis=1), LabelsKernel()))),
+        RELU,
+        STOCHASTIC - {"spectrum"},
+    ),
     "rope": (RopeConfig(), SOFTMAX, {"kernel", "angles"}),
     "selective rope": (SelectiveRopeConfig(), SOFTMAX, {"moves"}),
     "algebraic": (AlgebraicConfig(shared_by_layers=False), SOFTMAX, {"kernel", "angles"}),

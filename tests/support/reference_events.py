@@ -25,7 +25,7 @@ def logits_by_event(model: Decoder, tokens: list[int], coordinates: Tensor | Non
             place = torch.tensor([[[count]]])
             if coordinates is not None:
                 place = torch.cat([place, coordinates[None, index : index + 1]], -1)
-            out, state = model._through_blocks(x[None, None], place, state)
+            out, state = model.through_blocks(x[None, None], place, state)
             row, group, count = out[0, 0], [], count + 1
         place = min(len(group), events.config.most - 1)
         h = row + events.place_embedding.weight[place]

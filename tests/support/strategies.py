@@ -94,6 +94,8 @@ def canonical_ids(
         # kinds are in the order of their ids, so each is a range of the allowed ids
         allowed = np.flatnonzero(state.allowed)
         allowed = allowed[allowed != EOS]
+        if not len(allowed):  # only the end may follow
+            break
         kinds = np.searchsorted(families, allowed, side="right")
         of_kind = allowed[kinds == np.unique(kinds)[kind % len(np.unique(kinds))]]
         ids.append(int(of_kind[which % len(of_kind)]))

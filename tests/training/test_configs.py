@@ -12,6 +12,7 @@ import torch
 import training
 from tests.support.lra_files import write_lra, write_mnist
 from tests.support.parallel_files import number_pairs, write_both
+from tests.support.piano_rolls import write_rolls
 from tests.support.planned import write_corpus
 from tests.support.runs import band
 from tests.support.series_files import write_waves
@@ -75,7 +76,8 @@ def corpora(lra, parallel, tmp_path_factory):
         MultitrackRemiConfig().build(),
         {split: [(band(seed), (0, -1, 0)) for seed in seeds] for split, seeds in pieces.items()},
     )
-    others = {"tasks": None, "transduction": None, "translation": parallel}
+    rolls = write_rolls(tmp_path_factory.mktemp("rolls") / "rolls.npz")
+    others = {"piano_rolls": rolls, "tasks": None, "transduction": None, "translation": parallel}
     return defaultdict(lambda: music, others | dict.fromkeys(CLASSES, lra))
 
 
@@ -116,6 +118,8 @@ def fit_two_steps(path, corpora, folder, *overrides):
             of_task += ("task.model.num_classes=2", "task.model.input.channels=2")
     elif path.parent.name == "transduction":
         of_task = ("task.size=3", "task.validation_examples=4")
+    elif kind == "piano_rolls":
+        of_task = (f"task.data={data}", "task.name=jsb")
     elif path.parent.name == "translation":
         of_task = (f"task.data={data}", "task.validation_examples=4", "trainer.accumulate=1")
     else:
@@ -133,6 +137,9 @@ def fit_two_steps(path, corpora, folder, *overrides):
     assert result.validation is not None
     classes = getattr(experiment.task.model, "num_classes", None)
     ids = classes or experiment.task.decoder_config(data).vocabulary_size
+    if kind == "piano_rolls":  # keys that are guessed independently of each other
+        assert result.validation < ids * math.log(2) + 1
+        return
     # about that of guessing; random logits add half of their variance, and there are few examples
     assert result.validation < math.log(ids) + (0.5 if classes else 0.12)
 
@@ -184,7 +191,7 @@ WHOLE = ("piano", "windowed", "groove", "delayed", "long", "relpe")
 def test_compared_configurations_have_the_same_budget():
     for folder in FOLDER.iterdir():
         # budgets are those of the papers
-        if folder.name in ("transduction", "translation", *CLASSES, *OF_SWEEPS):
+        if folder.name in ("transduction", "translation", "piano_rolls", *CLASSES, *OF_SWEEPS):
             continue
         arms = [path for path in folder.glob("*.yaml") if path.stem not in WHOLE]
         budgets = {build_experiment(read_yaml(path)).trainer.token_budget for path in arms}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenization.analysis.chords import CHORD_INTERVALS
 from tokenization.constraints.bar_limit import BarLimit
-from tokenization.grid import BAR_UNIT, STEPS_PER_BEAT
+from tokenization.grid import STEPS_PER_BEAT, second_half
 from tokenization.plan import Chord, PlannedChord
 from tokenization.remi.grammar import RemiGrammar
 from tokenization.remi.vocabulary import (
@@ -123,12 +123,6 @@ def _missing(chord: Chord, sounding: set[int]) -> set[int]:
     if root not in sounding and chord.bass not in sounding:
         needed.add(root)
     return needed - sounding
-
-
-def second_half(length: int) -> int:
-    """Grid step at which the second chord of a bar of this length begins."""
-    unit = BAR_UNIT if length % STEPS_PER_BEAT else STEPS_PER_BEAT
-    return -(-length // (2 * unit)) * unit
 
 
 @lru_cache(maxsize=256)

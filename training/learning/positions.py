@@ -11,7 +11,7 @@ from tokenization.remi.vocabulary import Families
 
 
 def positions_of(tokens: Tensor, num_axes: int, families: Families | None = None) -> Tensor:
-    """Return positions (1 or b, l, p) of tokens (b, l): the index, then bar and place in the bar.
+    """Return positions (1 or b, l, p) of tokens (b, l): the index, then the first of `AXES`.
 
     With one axis, they are the same for all rows, and only the index. Each row is the beginning of
     what the model reads: bars are counted from there; see `Coordinates`.
@@ -29,9 +29,9 @@ def positions_of(tokens: Tensor, num_axes: int, families: Families | None = None
         )
     rows = tokens.cpu().numpy()
     read = np.stack([Coordinates.before(row, families).read(row)[0] for row in rows])
-    coordinates = torch.from_numpy(read).to(tokens.device)
+    coordinates = torch.from_numpy(read[..., : num_axes - 1]).to(tokens.device)
     return torch.cat([index.expand(len(tokens), -1, -1), coordinates], -1)
 
 
-AXES = ("bar", "place")
-"""The axes of positions after the index."""
+AXES = ("bar", "place", "chord", "section")
+"""The axes of positions after the index; the last two are labels."""

@@ -216,7 +216,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         sets = waves.shape[2] // heads
 
         def products(noise: Tensor) -> Sequence[Tensor | None]:
-            joined = _codes(waves, noise)[:length] if small else None
+            joined = codes_of(waves, noise)[:length] if small else None
             return [None] * sets if joined is None else joined.split(heads, 1)
 
         layers = tuple(
@@ -339,7 +339,7 @@ def _in_blocks(place: Tensor, most: int) -> tuple[Tensor, Tensor, int]:
     return starts, offsets, length
 
 
-def _codes(waves: Tensor, noise: Tensor) -> Tensor:
+def codes_of(waves: Tensor, noise: Tensor) -> Tensor:
     """Codes (n * c, h, d, r) of all positions of all blocks."""
     codes = waves.permute(0, 2, 3, 1, 4) @ noise  # (n, h, d, c, r)
     return codes.permute(0, 3, 1, 2, 4).flatten(0, 1)

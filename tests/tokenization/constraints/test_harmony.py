@@ -12,8 +12,8 @@ from tokenization.constraints.harmony import (
     OFF_BEAT,
     ON_BEAT,
     Harmony,
-    second_half,
 )
+from tokenization.grid import second_half
 from tokenization.plan_text import parse_chart
 from tokenization.remi.decode import Tokens, read_bars, read_notes
 from tokenization.remi.documents.grammar import DocumentGrammar

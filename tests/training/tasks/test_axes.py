@@ -26,7 +26,8 @@ AXES = {
     "images/pixels": 3,
     "series/gun_point": 1,
     "series/forecasting": 1,
-    "recall/flat_windowed": 3,
+    "piano_rolls/jsb": 4,
+    "recall/flat_windowed": 5,
 }
 """Number of axes of the positions of a configuration of each kind of task."""
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from relpe.encodings import ConvSPEConfig, SineSPEConfig, SirenSPEConfig
+from relpe.encodings import ConvSPEConfig, SineSPEConfig, SirenSPEConfig, StructureSPEConfig
 from relpe.encodings.offset.siren_network import SirenNetworkConfig
 from relpe.encodings.stochastic import noise_products, sine, white_noise
 from relpe.encodings.stochastic.base import mixture
+from relpe.encodings.stochastic.structure import LabelsKernel, PlacesKernel
 from tests.support.filtered import CPU, compare_layers, line
 from tests.support.largest_tensor import LargestTensor
 
@@ -24,6 +25,9 @@ CONFIGS: dict[str, Any] = {
     "conv, two axes": ConvSPEConfig(taps=(3, 2)),
     "siren": SIREN,
     "siren, two axes": replace(SIREN, max_taps=(3, 4)),
+    "structure, two axes": StructureSPEConfig(
+        terms=((PlacesKernel(num_sines=2),), (PlacesKernel(axis=1, unit=3.0), LabelsKernel())),
+    ),
 }
 every_config = pytest.mark.parametrize("name", CONFIGS)
 on_a_line = pytest.mark.parametrize("name", [name for name in CONFIGS if "axes" not in name])

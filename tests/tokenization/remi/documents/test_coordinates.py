@@ -13,9 +13,12 @@ from tests.support.strategies import (
     for_each_tokenizer,
 )
 from tokenization.document import Selection
-from tokenization.remi.documents.coordinates import Coordinates
+from tokenization.plan import BarPlan, Chord, Plan, PlannedChord
+from tokenization.remi.documents.coordinates import NO_CHORD, Coordinates
 from tokenization.remi.vocabulary import BAR
 from tokenization.score import Score, Tempo, TimeSignature, Track
+
+CHORDS = np.arange(MULTITRACK.families.chord, MULTITRACK.families.bass)
 
 
 @for_each_tokenizer
@@ -27,9 +30,9 @@ def test_any_split_equals_the_whole(case: Case, data: st.DataObject) -> None:
     whole, end = state.read(ids)
     for token, row in zip(ids.tolist(), whole.tolist(), strict=True):
         one = one.advance(token)
-        assert [one.bar, one.place] == row
+        assert [one.bar, one.place, one.chord, one.section] == row
     assert one == end
-    assert whole.shape == (len(ids), 2)
+    assert whole.shape == (len(ids), 4)
     assert whole.dtype == np.int64
     cuts = sorted(data.draw(st.lists(st.integers(0, len(ids)), max_size=4)))
     parts = []
@@ -46,9 +49,42 @@ def test_coordinates_are_those_of_the_grammar(case: Case, data: st.DataObject) -
     remi, ids = case.remi, data.draw(case.ids)
     table, _ = Coordinates.before(ids, remi.families).read(ids)
     state = remi.grammar()
-    for token, (bar, place) in zip(ids[:-1].tolist(), table.tolist(), strict=False):
+    for token, (bar, place, *_) in zip(ids[:-1].tolist(), table.tolist(), strict=False):
         state = state.advance(token)
         assert (bar, place) == (max(state.bar - 1, 0), max(state.position, 0))
+
+
+@for_each_tokenizer
+@given(data=st.data())
+def test_later_tokens_change_no_coordinates(case: Case, data: st.DataObject) -> None:
+    """They may say where the gap of an infilling begins, from which bars are counted."""
+    remi = case.remi
+    ids = np.array(data.draw(canonical_ids(remi) | any_ids(remi)), np.int64)
+    start = Coordinates.before(ids, remi.families)
+    count = data.draw(st.integers(0, len(ids)))
+    others = np.array(data.draw(any_ids(remi)), np.int64)
+    changed, _ = start.read(np.concatenate([ids[:count], others]))
+    np.testing.assert_array_equal(changed[:count], start.read(ids)[0][:count])
+
+
+def test_chords_and_sections_are_those_of_the_plan() -> None:
+    tune = Track.of([(24 * half, 12, 60 + half, 64) for half in range(12)])
+    score = Score(12, (tune,), (Tempo(0, 120),), (TimeSignature(0, 4, 4),), 6 * 48)
+    c, g = Chord(0, 0), Chord(7, 0)
+    one, two = (PlannedChord(0, c),), (PlannedChord(0, g), PlannedChord(2, c))
+    bars = ((0, one), (0, two), (2, one), (1, two), (3, one), (0, ()))
+    plan = Plan(tuple(BarPlan(source, chords) for source, chords in bars))
+    ids = np.array(MULTITRACK.encode(score, plan).ids, np.int64)
+    families = MULTITRACK.families
+    table, _ = Coordinates.before(ids, families).read(ids)
+    is_note = (ids >= families.pitch) & (ids < families.drum)
+    of_c, of_g = (int(id_) - families.chord for id_ in ids[np.isin(ids, CHORDS)][:2])
+    assert of_c != of_g
+    halves = [of_c, of_c, of_g, of_c, of_c, of_c, of_g, of_c, of_c, of_c, NO_CHORD, NO_CHORD]
+    assert table[is_note, 2].tolist() == halves
+    assert table[is_note, 3].tolist() == [0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 5, 5]
+    assert set(table[ids == BAR, 2].tolist()) == {NO_CHORD}
+    assert table[ids == BAR, 3].tolist() == [*range(6)]
 
 
 @pytest.mark.parametrize("without_new", [False, True])
