@@ -10,15 +10,16 @@ import { Hands } from "./hands/index.js";
 import { PromptRegion } from "./region.js";
 import { AskedRows, linesOf, sheetWith } from "./roll/asked.js";
 import { Roll } from "./roll/index.js";
-import { UNITS_PER_BEAT, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
+import { UNITS_PER_BEAT, controlReader, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
 import { BLANK_SCENE } from "./roll/view.js";
 import { Selection } from "./selection.js";
 import { Server } from "./server.js";
-import { Sound } from "./sound.js";
+import { PROMPT, Sound } from "./sound.js";
 import { TempoMap } from "./tempo.js";
 import { TrackList } from "./tracks.js";
 
 const BUSY = ["waiting", "composing", "rendering"];
+const PEDAL = 64; // the controller
 const LEAD_IN_BEATS = 8; // of the prompt, played before the new music
 const TEXTS =
   "textarea, select, [contenteditable], [role=textbox], input:not([type=range], [type=checkbox], [type=radio], [type=button], [type=file])";
@@ -37,8 +38,8 @@ class Player {
   isListOpen = false; // the table of tracks, if it can be opened
   isByKeys = false; // whether the last input came from the keyboard
 
-  /** `element`, `trigger`, `server`: as Gradio passes them to the script of an HTML component. */
-  constructor({ element, trigger, server }) {
+  /** `element`, `trigger`, `server`: as Gradio passes them to the script of an HTML component; `font`: see `Synth`. */
+  constructor({ element, trigger, server, font }) {
     this.part = (name) => element.querySelector(`[data-part="${name}"]`);
     const { part } = this;
     this.box = part("player");
@@ -69,27 +70,24 @@ class Player {
       onWrite: () => trigger("write"),
     });
     this.tracks = new TrackList(part("tracks"), {
-      onMix: () => {
-        this.sound.leaveLive();
-        this.sound.retry();
-        this.render();
-      },
+      onMix: () => this.render(),
       onChoice: (ids) => trigger("tracks", ids),
       onWork: (written, rests) => this.selection.setTracks(written, rests),
       onSound: (row) => this.hands.trackSound.toggle(row),
     });
     this.compare = new Variations(part("chips"), this.roll, { onChoice: (index) => this.choose(index) });
-    this.sound = new Sound(part, this.server, this.roll, {
-      onMix: (isHeard) => this.settleMix(isHeard),
-      onMove: () => this.render(),
-      onError,
-    });
+    this.sound = new Sound(part, this.server, this.roll, { font, onMix: (isHeard) => this.settleMix(isHeard), onError });
     this.blind = new BlindTest(part, this.sound, {
       show: (index) => {
         this.choose(index);
-        if (this.sound.deck.paused) this.sound.toggle();
+        if (!this.sound.isPlaying && !this.sound.engine.isPending) this.sound.play(this.sound.position);
       },
-      onChange: () => this.box.classList.toggle("blind", this.blind.isOpen),
+      onChange: () => {
+        this.sound.pause();
+        this.sound.isBlind = this.blind.isOpen;
+        this.box.classList.toggle("blind", this.blind.isOpen);
+        this.render();
+      },
     });
     this.hands = new Hands(part, this.roll, this.sound, {
       onEdit: (edit) => {
@@ -111,7 +109,8 @@ class Player {
       const { hue, drums, id = hue } = track;
       const notes = this.reader(`${name}/${index}/${drums}`, noteReader(drums))(track.notes);
       const longest = notes.reduce((most, note) => Math.max(most, note.off - note.on), 1);
-      return { ...track, id, notes, longest, isNew, isQuiet: this.tracks.isQuiet(id) };
+      const controls = this.reader(`${name}/${index}/controls`, controlReader)(track.controls ?? "");
+      return { ...track, id, notes, controls, longest, isNew, isQuiet: this.tracks.isQuiet(id) };
     });
   }
 
@@ -129,10 +128,10 @@ class Player {
     return this.frame.busy ?? BUSY.includes(this.frame.phase);
   }
 
-  /** Whether the shown piece has, or will have, sound that is mixed from its tracks. */
+  /** Whether tracks can be muted: by the synthesizer, or in what the server renders. */
   get canMute() {
     const { prompt, variations } = this.frame;
-    return this.server.canMix && [prompt, ...variations].some((one) => one?.sound && one.sound !== "none");
+    return this.sound.hasSynth || (this.server.canMix && [prompt, ...variations].some((one) => one?.sound && one.sound !== "none"));
   }
 
   render() {
@@ -160,7 +159,7 @@ class Player {
     [this.tempo, this.shownJob] = [new TempoMap(), this.frame.job];
     this.renderTracks([]);
     this.compare.show([], 0);
-    this.renderSound(0);
+    this.renderSound([], { splice: 0, end: 0, isNew: true });
     this.hands.show(null);
   }
 
@@ -169,7 +168,6 @@ class Player {
     const bars = this.reader(`bars/${chosen}`, () => rowReader(([unit]) => unit / UNITS_PER_BEAT))(timeline.bars);
     const points = this.reader(`tempos/${chosen}`, () => rowReader(([unit, ms]) => [unit / UNITS_PER_BEAT, ms / 1000]))(timeline.tempos);
     this.tempo = new TempoMap(points);
-    if (this.isEdited) this.sound.retime(this.tempo);
     const before = this.layersOf(frame.prompt?.tracks ?? [], "prompt", false);
     const all = frame.variations.map((one, index) => this.layersOf(one.tracks, `new/${index}`, true));
     const layers = [...before, ...(variation ? all[Math.max(0, frame.variations.indexOf(variation))] : [])];
@@ -194,7 +192,6 @@ class Player {
     this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: hasBars, isSet: hasBars });
     if (started) {
       this.shownJob = frame.job;
-      this.sound.isNewPiece = true;
       if (pen !== null || frame.phase === "waiting") this.scrollIntoView();
     }
     this.renderTracks(sounding);
@@ -208,7 +205,7 @@ class Player {
       })),
       chosen,
     );
-    this.renderSound(splice);
+    this.renderSound(layers, { splice, end: timeline.end, limit: this.limitOf(bars, pen, splice), isNew: started });
     const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
     this.hands.show(frame.example || !frame.job ? null : scene, { region: this.loopRegion(scene), bpm: frame.prompt?.bpm, canEdit, isBusy: this.isBusy, rows });
@@ -245,37 +242,31 @@ class Player {
     this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], hasSound: Boolean(frame.job) && !frame.example, isBusy: this.isBusy, isSolo: isSolo(layers) });
   }
 
-  renderSound(splice) {
-    const { frame, chosen, tempo } = this;
-    const isComing = (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making";
-    const start = splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0;
-    this.sound.show({
-      wanted: this.wantedSound(start),
-      why: this.isBusy ? "It can be played when the music is written." : frame.job ? "This music has no sound." : "There is no music yet.",
-      job: frame.job,
-      tempo,
-      splice,
-      start,
-      isComing,
-      frame,
-    });
+  /** Up to where the music is written, in quarter notes; Infinity if all of it is. */
+  limitOf(bars, pen, splice) {
+    if (this.frame.phase === "waiting") return this.gap ? Infinity : splice;
+    return pen === null ? Infinity : bars.findLast((bar) => bar <= pen + 0.01) ?? 0;
   }
 
-  /** The sound of the shown piece, see `Sound`; null if there is none. A new piece is played from `start`. */
-  wantedSound(start) {
-    const { frame, chosen, sound } = this;
-    const { job } = frame;
-    const variation = frame.variations[chosen];
+  renderSound(layers, { splice, end, limit = Infinity, isNew }) {
+    const { frame, chosen, tempo, roll } = this;
+    const isPrompt = frame.phase === "prompt";
     const without = this.tracks.silent();
-    const index = variation?.audio || variation?.sound === "ready" ? chosen : -1;
-    const name = `${job}/${index}`;
-    const second = sound.secondOf(name, start, variation?.audio ? (variation.audio_from ?? 0) : undefined);
-    if (variation?.audio && !without.length && second === (variation.audio_from ?? 0)) {
-      return { name, second, key: variation.audio, path: variation.audio };
-    }
-    if (!this.server.canMix || !job) return null;
-    if (index < 0 && (frame.prompt?.sound !== "ready" || frame.phase === "done")) return null;
-    return { name, second, key: `${name}/${second}/${without}`, request: { job, variation: index, without, second } };
+    const index = isPrompt ? -1 : chosen;
+    const name = isPrompt || frame.phase === "waiting" ? PROMPT : `${frame.job}/${chosen}`;
+    const isRendered = (isPrompt || frame.example ? frame.prompt : frame.variations[chosen])?.sound === "ready";
+    this.sound.show({
+      name: frame.job && name,
+      wanted: isRendered && this.server.canMix ? { name, key: `${frame.job}/${index}/${without}`, request: { job: frame.job, variation: index, without } } : null,
+      tracks: channelsOf(layers, roll),
+      why: this.isBusy ? "It can be played when the music is written." : frame.job ? "This music has no sound." : "There is no music yet.",
+      tempo,
+      splice,
+      end,
+      limit,
+      isEdited: this.isEdited,
+      start: !isNew ? null : splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0,
+    });
   }
 
   /** Keeps the requested mutes if their mix is now audible, else takes them back. */
@@ -332,10 +323,8 @@ class Player {
 
   choose(index) {
     if (index >= this.frame.variations.length || index === this.chosen) return;
-    this.sound.leaveLive();
     this.chosen = index;
     this.choices.set(this.frame.job, index);
-    this.sound.retry();
     this.render();
   }
 
@@ -478,9 +467,27 @@ function factsOf(layers) {
   return notes === 1 ? "1 note" : `${notes} notes`;
 }
 
-/** Starts the player of an HTML component with what Gradio passes to its script. */
-export function start({ props, watch, ...gradio }) {
-  const player = new Player(gradio);
+/** What the synthesizer plays: the notes that the roll shows, by track. */
+function channelsOf(layers, roll) {
+  const channels = new Map();
+  for (const layer of layers) {
+    const { id, program, drums, isQuiet } = layer;
+    if (!channels.has(id)) channels.set(id, { id, program: program ?? 0, drums, gain: isQuiet ? 0 : 1, notes: [], controls: [] });
+    const { notes, controls } = channels.get(id);
+    for (const note of layer.notes) {
+      const off = roll.seenEnd(layer, note);
+      if (off !== null) notes.push({ ...note, stop: layer.drums ? note.stop : off });
+    }
+    const isCut = !layer.isNew && roll.cut && roll.splice > 0;
+    controls.push(...(isCut ? layer.controls.filter(({ at }) => at < roll.splice) : layer.controls));
+    if (isCut && layer.controls.length) controls.push({ at: roll.splice, kind: PEDAL, value: 0 });
+  }
+  return [...channels.values()];
+}
+
+/** Starts the player of an HTML component with what Gradio passes to its script; `font`: path of the SoundFont. */
+export function start({ props, watch, root, ...gradio }, { font }) {
+  const player = new Player({ ...gradio, font: font && root + font });
   const accept = () => {
     if (props.value) player.show(JSON.parse(JSON.stringify(props.value))); // a plain copy of a reactive value
   };

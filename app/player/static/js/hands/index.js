@@ -75,7 +75,7 @@ export class Hands {
     this.bpm = bpm ?? 60 / Math.max(0.01, sound.tempo.secondsAt(1) - sound.tempo.secondsAt(0));
     this.editor.show(canEdit);
     this.trackSound.show(canEdit || isBusy ? rows : [], isBusy);
-    this.loop.prepare();
+    this.loop.show();
     this.showNumbers();
   }
 
@@ -88,6 +88,7 @@ export class Hands {
   showNumbers() {
     const { semitones, tempo } = this.wanted;
     write(this.part("tempo"), `${Math.round(this.bpm * tempo)} bpm`);
+    this.sound.alter({ tempo, semitones });
     write(this.part("semitones"), semitones ? `${semitones > 0 ? "+" : "−"}${Math.abs(semitones)}` : "Transpose");
   }
 
@@ -115,6 +116,7 @@ export class Hands {
 
   /** Changes instruments and volumes of tracks: {programs, volumes}, pairs of an id and a value. */
   setSound({ programs = [], volumes = [] }) {
+    this.sound.alter({ programs, volumes });
     const { asked } = this;
     const merged = (known, added) => [...new Map([...known, ...added])];
     this.asked = { ...asked, programs: merged(asked.programs, programs), volumes: merged(asked.volumes, volumes) };
