@@ -39,7 +39,7 @@ def template(files: Iterable[tuple[str, str, str]], instruments: Sequence[str] =
 
 
 class Modules:
-    """JavaScript modules of a folder or other fixed files, and the address at which they are served.
+    """JavaScript modules of a folder, or other files, and the address at which they are served.
 
     The address contains a hash of all of them, and modules import each other by relative addresses,
     so a browser may cache them forever: after a change, it loads them from another address.

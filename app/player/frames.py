@@ -35,8 +35,8 @@ BLANK = Score(STEPS_PER_BEAT)
 """An unknown piece, with the default tempo and metre of MIDI."""
 _BLANK_BEATS = 4
 
-SoundState = Literal["ready", "making", "none"]
-"""Whether a sound can be requested, is being rendered, or does not exist."""
+SoundState = Literal["ready", "none"]
+"""Whether a sound can be requested."""
 
 
 class TrackFrame(TypedDict):
@@ -125,7 +125,7 @@ class PromptFrame(TypedDict):
 class VariationFrame(TypedDict, total=False):
     """The new music of one variation; its files are requested by kind.
 
-    The paths `midi`, `new_midi` and `audio` are for scripts; the player also plays `audio`.
+    The paths `midi`, `new_midi` and `audio` are for scripts.
     """
 
     tracks: list[TrackFrame]
@@ -134,8 +134,6 @@ class VariationFrame(TypedDict, total=False):
     midi: str
     new_midi: str
     audio: str
-    audio_from: float
-    """The second of the piece at which `audio` begins."""
     settings: str
     sound: SoundState
     files: list[str]
@@ -144,17 +142,6 @@ class VariationFrame(TypedDict, total=False):
     """A short summary such as "212 notes · 0:27"."""
     accidents: str
     """What listeners may take for mistakes, in one line."""
-
-
-class LiveFrame(TypedDict):
-    """Sound of the first variation while it is written, in parts that follow each other."""
-
-    parts: list[tuple[str, float, float]]
-    """Path, begin in seconds of the piece, and duration of each."""
-    starts: bool
-    """Whether it can be played now without running out of sound."""
-    whole: bool
-    """Whether there are no more parts."""
 
 
 class Frame(TypedDict, total=False):
@@ -176,7 +163,10 @@ class Frame(TypedDict, total=False):
     timeline: TimelineFrame
     prompt: PromptFrame
     variations: list[VariationFrame]
-    live: LiveFrame
+    written: float
+    """Up to where the first variation is finished, in quarter notes, while it is written."""
+    listens: bool
+    """Whether it is to be played as soon as it can be without a gap."""
     plan: PlanFrame
     """What is asked of new bars that are not written yet."""
     can_undo: bool

@@ -14,11 +14,11 @@ import { UNITS_PER_BEAT, controlReader, isSolo, lowerBound, noteReader, rowReade
 import { BLANK_SCENE } from "./roll/view.js";
 import { Selection } from "./selection.js";
 import { Server } from "./server.js";
-import { PROMPT, Sound } from "./sound.js";
+import { PROMPT, Sound } from "./sound/index.js";
 import { TempoMap } from "./tempo.js";
 import { TrackList } from "./tracks.js";
 
-const BUSY = ["waiting", "composing", "rendering"];
+const BUSY = ["waiting", "composing"];
 const PEDAL = 64; // the controller
 const LEAD_IN_BEATS = 8; // of the prompt, played before the new music
 const TEXTS =
@@ -36,6 +36,7 @@ class Player {
   isRecounted = false; // its bar lines have changed
   isEdited = false; // the next frame has the same piece after an edit
   isListOpen = false; // the table of tracks, if it can be opened
+  along = { job: "" }; // the music that is played while it is written
   isByKeys = false; // whether the last input came from the keyboard
 
   /** `element`, `trigger`, `server`: as Gradio passes them to the script of an HTML component; `font`: see `Synth`. */
@@ -201,7 +202,6 @@ class Player {
         from: splice,
         to: gap?.stop ?? (one.timeline ?? timeline).end,
         facts: one.facts ?? factsOf(all[index]),
-        isComing: one.sound === "making",
       })),
       chosen,
     );
@@ -244,8 +244,10 @@ class Player {
 
   /** Up to where the music is written, in quarter notes; Infinity if all of it is. */
   limitOf(bars, pen, splice) {
-    if (this.frame.phase === "waiting") return this.gap ? Infinity : splice;
-    return pen === null ? Infinity : bars.findLast((bar) => bar <= pen + 0.01) ?? 0;
+    const { phase, listens, written } = this.frame;
+    if (phase === "waiting") return this.gap ? Infinity : splice;
+    if (pen === null) return Infinity;
+    return listens && !this.chosen ? (written ?? splice) : (bars.findLast((bar) => bar <= pen + 0.01) ?? 0);
   }
 
   renderSound(layers, { splice, end, limit = Infinity, isNew }) {
@@ -267,6 +269,22 @@ class Player {
       isEdited: this.isEdited,
       start: !isNew ? null : splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0,
     });
+    if (frame.listens) this.playAlong(splice, Math.min(limit, end), end);
+  }
+
+  /** Begins to play the music that is being written, once it will not be overtaken. */
+  playAlong(splice, limit, end) {
+    const { frame, sound, tempo } = this;
+    const isDone = frame.phase === "done";
+    const isKnown = this.along.job === frame.job;
+    if (!isKnown) this.along = { job: frame.job, since: performance.now(), isOver: isDone }; // not if a page opens with finished music
+    this.along.isOver ||= isKnown && sound.isPlaying && sound.position > tempo.secondsAt(splice);
+    const [written, whole] = [limit, end].map((beat) => tempo.secondsAt(beat) - tempo.secondsAt(splice));
+    const speed = (1000 * written) / (performance.now() - this.along.since);
+    const isReady = isDone || (sound.hasSynth && written > 0 && written + speed * whole >= whole);
+    if (this.along.isOver || !isReady || !sound.canPlay) return;
+    this.along.isOver = true;
+    sound.play(tempo.secondsAt(splice));
   }
 
   /** Keeps the requested mutes if their mix is now audible, else takes them back. */

@@ -1,10 +1,10 @@
 // The sound and its transport: the position in seconds of the piece, the buttons, and what plays the music: the
 // synthesizer in the browser, or, where there is none and in blind comparisons, what the server renders.
 
-import { grey, write } from "./dom.js";
+import { grey, write } from "../dom.js";
 import { Rendered } from "./rendered.js";
-import { Synth } from "./synth/synth.js";
-import { TempoMap } from "./tempo.js";
+import { Synth } from "./synth.js";
+import { TempoMap } from "../tempo.js";
 
 export const PROMPT = "prompt"; // the name of a file without new music
 

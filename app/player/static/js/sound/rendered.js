@@ -1,8 +1,8 @@
 // Sound that the server has rendered, in an audio element: what blind comparisons play, and browsers that have no
 // synthesizer. It may begin later than the piece, since rendering all of a long piece takes a while.
 
-import { make, on } from "./dom.js";
-import { fileUrl, sentenceOf } from "./server.js";
+import { make, on } from "../dom.js";
+import { fileUrl, sentenceOf } from "../server.js";
 
 const PATIENCE_MS = 60_000; // time limit for loading a sound
 const MARGIN_SECONDS = 10; // how long before the position a sound begins
