@@ -7,27 +7,11 @@ from typing import Any
 import pytest
 
 from tests.support import harness
-from tests.support.browser import box_of, opened
+from tests.support.browser import HEARD, LOUD, SILENT, box_of, opened
 
-HEARD = """
-const { connect } = AudioNode.prototype;
-AudioNode.prototype.connect = function (to, ...rest) {
-  if (to instanceof AudioDestinationNode && !window.ear) {
-    window.ear = new AnalyserNode(this.context, { fftSize: 2048 });
-    connect.call(this, window.ear);
-  }
-  return connect.call(this, to, ...rest);
-};
-window.level = () => {
-  const samples = new Float32Array(2048);
-  window.ear?.getFloatTimeDomainData(samples);
-  return Math.max(...samples.map(Math.abs));
-};"""
-"""Makes `level()` the loudness of what the synthesizer plays."""
 WITHOUT_WORKLETS = "delete BaseAudioContext.prototype.audioWorklet;"
 """As at addresses that are neither https nor localhost."""
 READY = "document.querySelector('[data-part=loading]').hidden"
-LOUD, SILENT = "level() > 1e-3", "level() < 1e-4"
 
 
 @pytest.fixture(scope="module")
