@@ -10,7 +10,7 @@ import pytest
 from app.compose.models import Models
 from tests.support import fakes
 from tests.support.bands import model_of
-from tests.support.browser import HEARD, LOUD, box_of, opened
+from tests.support.browser import HEARD, LOUD, SILENT, box_of, opened
 from tests.support.served import served
 from tokenization.midi import read_midi
 from tokenization.remi.remi import PianoRemi
@@ -117,11 +117,20 @@ def test_music_is_played_while_it_is_written_if_this_is_ticked(page):
     assert page.locator(".player.playing").count() == 0
     page.part("other-prompt").click()
     page.phase("prompt")
-    listen(page)
+    page.evaluate(
+        """() => {
+          const player = document.querySelector(".player");
+          new MutationObserver((_, observer) => {
+            if (!player.matches(".playing")) return;
+            observer.disconnect();
+            window.began = document.querySelector(".player-roll").ariaValueNow;
+          }).observe(player, { attributeFilter: ["class"] });
+        }"""
+    )
+    listen(page, bars=20)
     page.wait_for_selector(".player.playing[data-phase=composing]")
+    assert page.evaluate("began") == "10"  # seconds, where the new music begins
     page.wait_for_function(LOUD)
-    at = int(page.part("roll").get_attribute("aria-valuenow"))
-    assert 10 <= at <= 12  # the new music begins at 10 s
     page.part("play").click()
     wait_for_the_end(page)
     page.wait_for_timeout(1500)
@@ -158,6 +167,41 @@ def test_keys_of_the_computer_after_a_count_in_become_a_prompt_on_the_grid(page,
     sixteenths = (track.notes[:, :3] / [120, 120, 1]).tolist()
     assert sixteenths == [[0, 3, 60], [4, 4, 66], [10, 2, 74]]
     assert (score.ticks_per_beat, round(score.tempos[0].bpm), score.end_ticks) == (480, 40, 1920)
+
+
+def test_notes_are_seen_and_heard_while_they_are_recorded_over_a_piece(page):
+    def coloured():
+        """Pixels of the roll in the colour of new notes."""
+        return page.evaluate(
+            """() => {
+              const { width, height } = document.querySelector(".player-roll");
+              const { data } = document.querySelector(".player-roll")
+                .getContext("2d").getImageData(0, 0, width, height);
+              let count = 0;
+              for (let at = 0; at < data.length; at += 4) count += data[at] - data[at + 2] > 80;
+              return count;
+            }"""
+        )
+
+    page.upload_prompt(fakes.example_midi(2))
+    page.wait_for_function("document.querySelector('[data-part=loading]').hidden")
+    record(page, tempo=120, timing="free")
+    assert page.part("title").inner_text() == "Recording"
+    page.wait_for_timeout(500)
+    before = coloured()  # the line at the present time
+    page.keyboard.down("a")
+    page.wait_for_function(LOUD)
+    page.wait_for_timeout(700)
+    page.keyboard.up("a")
+    assert coloured() > before + 100
+    page.wait_for_function(SILENT)
+    play(page, "record").click()
+    says(page, "Recorded 1 note")
+    page.wait_for_function("document.querySelector('[data-part=title]').innerText == 'Recording 1'")
+    record(page)
+    play(page, "record").click()
+    says(page, "Nothing was played")
+    assert page.part("title").inner_text() == "Recording 1"
 
 
 def test_keys_on_the_screen_with_a_metre_and_an_instrument(page, running):

@@ -136,6 +136,7 @@ class Player {
   }
 
   render() {
+    if (this.recording) return this.renderRecording();
     const { frame, part } = this;
     const variation = frame.variations[this.chosen] ?? frame.variations[0];
     const timeline = variation?.timeline ?? frame.timeline;
@@ -152,12 +153,25 @@ class Player {
     this.renderActions(variation);
   }
 
-  renderBlank() {
-    this.roll.show(BLANK_SCENE, { reset: true });
+  /** The notes that are being recorded, in place of the piece. */
+  renderRecording() {
+    const { notes, bar, now, isNew } = this.recording;
+    const count = Math.ceil(Math.max(16, now + 2 * bar) / bar);
+    const bars = Array.from({ length: count + 1 }, (_, index) => index * bar);
+    const layer = { id: 0, hue: 0, drums: false, isNew: true, isQuiet: false, longest: bars.at(-1) };
+    for (const name of ["empty", "offers", "actions"]) this.part(name).hidden = true;
+    this.part("title").textContent = "Recording";
+    this.part("subtitle").textContent = "";
+    const born = -Infinity; // without a flash
+    this.renderBlank({ ...BLANK_SCENE, layers: [{ ...layer, notes: notes.map((note) => ({ ...note, born })) }], bars, end: bars.at(-1), pen: now }, isNew);
+  }
+
+  renderBlank(scene = BLANK_SCENE, reset = true) {
+    this.roll.show(scene, { reset });
     this.region.show({ ...BLANK_SCENE, isOpen: false });
     this.asked.show(null, [], { canAsk: false });
     this.selection.show({ bars: [], gap: null, canSelect: false, canAdd: false, isSet: false });
-    [this.tempo, this.shownJob] = [new TempoMap(), this.frame.job];
+    [this.tempo, this.shownJob] = [new TempoMap(), this.recording ? null : this.frame.job];
     this.renderTracks([]);
     this.compare.show([], 0);
     this.renderSound([], { splice: 0, end: 0, isNew: true });
@@ -277,7 +291,8 @@ class Player {
     const { frame, sound, tempo } = this;
     const isDone = frame.phase === "done";
     const isKnown = this.along.job === frame.job;
-    if (!isKnown) this.along = { job: frame.job, since: performance.now(), isOver: isDone }; // not if a page opens with finished music
+    if (!isKnown) this.along = { job: frame.job, since: 0, isOver: isDone }; // not if a page opens with finished music
+    if (frame.progress > 0) this.along.since ||= performance.now(); // it has begun to write
     this.along.isOver ||= isKnown && sound.isPlaying && sound.position > tempo.secondsAt(splice);
     const [written, whole] = [limit, end].map((beat) => tempo.secondsAt(beat) - tempo.secondsAt(splice));
     const speed = (1000 * written) / (performance.now() - this.along.since);
@@ -389,6 +404,11 @@ class Player {
     const events = new AbortController();
     const onPage = (name, call) =>
       document.addEventListener(name, (event) => (element.isConnected ? call(event) : events.abort()), { capture: true, signal: events.signal });
+    onPage("played-key", (event) => this.sound.key(event.detail) && event.preventDefault());
+    onPage("recording", ({ detail }) => {
+      this.recording = detail && { ...detail, isNew: !this.recording };
+      this.render();
+    });
     onPage("keydown", (event) => this.onKey(event));
     onPage("keyup", (event) => event.key === " " && this.onKey(event));
     onPage("pointerdown", (event) => {

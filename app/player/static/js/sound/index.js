@@ -3,6 +3,7 @@
 
 import { grey, write } from "../dom.js";
 import { Rendered } from "./rendered.js";
+import { FIRST_CHANNEL, HAND } from "./score.js";
 import { Synth } from "./synth.js";
 import { TempoMap } from "../tempo.js";
 
@@ -108,10 +109,23 @@ export class Sound {
     if (this.synth.state === "ready") this.synth.send("setRate", tempo, semitones);
   }
 
-  /** Plays a note of a track, or of the keys that are played by hand if there is no such track. */
+  /** Plays a note of a track for some seconds. */
   touch(id, pitch, velocity, seconds) {
     if (this.synth.state !== "ready") return;
-    this.synth.press(1 + this.tracks.findIndex((track) => track.id === id), pitch, velocity, seconds);
+    const index = this.tracks.findIndex((track) => track.id === id);
+    if (index >= 0) this.synth.press(FIRST_CHANNEL + index, pitch, velocity, seconds);
+  }
+
+  /** Plays a key by hand as a General MIDI program, or releases it (velocity 0); returns whether it is heard. */
+  key({ pitch, velocity, program }) {
+    const { synth } = this;
+    synth.load();
+    if (synth.state !== "ready" || pitch === null) return false;
+    if (program !== this.program) synth.send("setChannel", HAND, { program });
+    this.program = program;
+    if (velocity) synth.press(HAND, pitch, velocity);
+    else synth.send("release", HAND, pitch);
+    return true;
   }
 
   onSynth() {

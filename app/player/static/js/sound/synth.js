@@ -3,7 +3,7 @@
 
 import { rowsOf } from "./score.js";
 
-const REST_MS = 4000; // after which a silent sound device is let go
+const REST_MS = 20_000; // after which a silent sound device is let go
 const GAIN = 0.8; // about the loudness of the rendered sound
 const NOT_HERE = "This browser lets no page make sound by itself at this address (it does at https and localhost)";
 const NO_FONT = "This server has no SoundFont that browsers can load";
