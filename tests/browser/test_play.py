@@ -110,7 +110,7 @@ def test_a_played_prompt_is_answered_at_once(browser, tmp_path):
         wait_for_the_end(page)
 
 
-def test_music_is_played_while_it_is_written_if_this_is_ticked(page):
+def test_music_is_played_while_it_is_written_if_this_is_ticked(page, model):
     page.upload_prompt(fakes.example_midi(4))
     page.set_length(2)
     page.compose()
@@ -127,7 +127,8 @@ def test_music_is_played_while_it_is_written_if_this_is_ticked(page):
           }).observe(player, { attributeFilter: ["class"] });
         }"""
     )
-    listen(page, bars=20)
+    model.speed = 8.0
+    listen(page, bars=12)
     page.wait_for_selector(".player.playing[data-phase=composing]")
     assert page.evaluate("began") == "10"  # seconds, where the new music begins
     page.wait_for_function(LOUD)
@@ -139,6 +140,8 @@ def test_music_is_played_while_it_is_written_if_this_is_ticked(page):
     page.wait_for_selector(".player.playing[data-phase=composing]")
     page.phase("done")
     assert page.locator(".player.playing").count() == 1
+    page.part("roll").focus()
+    page.keyboard.press("End")
     wait_for_the_end(page)
     end = page.part("roll").get_attribute("aria-valuemax")
     assert page.part("roll").get_attribute("aria-valuenow") == end

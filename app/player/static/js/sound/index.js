@@ -199,7 +199,7 @@ export class Sound {
     write(shown.play, label, "aria-label");
     if (this.canPlay) write(shown.play, isPending ? `${label} …` : `${label} (space bar)`, "title");
     shown.loading.hidden = synth.state !== "loading" && synth.state !== "failed";
-    const share = `${Math.floor(synth.share * 10)}0 %`; // seldom enough for screen readers
+    const share = `${10 * Math.floor(10 * synth.share)} %`; // seldom enough for screen readers
     write(shown.loading, synth.state === "loading" ? `Loading the instruments: ${share}` : synth.why && `${synth.why}: the server renders the sound, which takes a moment.`);
     write(shown.roll, Math.round(whole), "aria-valuemax");
     write(shown.roll, Math.round(now), "aria-valuenow");
