@@ -24,3 +24,16 @@ export function rowsOf(tracks, tempo) {
   rows.forEach((row, index) => packed.set(row, index * WIDTH));
   return packed;
 }
+
+/** About the energy of a piece per second: tones of velocity 127 have one, and grow with the fourth power of velocity. */
+export function energyOf(tracks, tempo) {
+  let [energy, first, last] = [0, Infinity, 0];
+  for (const { notes } of tracks) {
+    for (const { on, stop, velocity } of notes) {
+      const [begin, end] = [tempo.secondsAt(on), tempo.secondsAt(stop)];
+      [first, last] = [Math.min(first, begin), Math.max(last, end)];
+      energy += (velocity / 127) ** 4 * Math.max(0.25, Math.min(end - begin, 1)); // drums sound on, and pianos fade
+    }
+  }
+  return energy / Math.max(1, last - first);
+}

@@ -1,10 +1,12 @@
 // The synthesizer in the browser: it plays what the roll shows with the SoundFont of the server, at once. It is
 // loaded when there is music for the first time. Its sound is made in worklet.js.
 
-import { rowsOf } from "./score.js";
+import { energyOf, rowsOf } from "./score.js";
 
 const REST_MS = 20_000; // after which a silent sound device is let go
-const GAIN = 0.8; // about the loudness of the rendered sound
+const GAIN = 1.2; // of music with the energy 1: about the loudness of the rendered sound
+const GAINS = [0.3, 4];
+const EASE_SECONDS = 0.02; // in which the volume changes
 const NOT_HERE = "This browser lets no page make sound by itself at this address (it does at https and localhost)";
 const NO_FONT = "This server has no SoundFont that browsers can load";
 const NOT_LOADED = "The instruments could not be loaded";
@@ -13,6 +15,7 @@ export class Synth {
   state = "none"; // none, loading, ready or failed
   share = 0; // of the SoundFont that has come
   why = ""; // it failed
+  loudness = GAIN; // factor of this piece
   turn = 0; // number of the latest start or stop
   told = { time: 0, position: 0, rate: 0, isPlaying: false, laps: 0 }; // by the worklet
 
@@ -41,7 +44,8 @@ export class Synth {
       const [font] = await Promise.all([this.fetch(this.font), this.context.audioWorklet.addModule(new URL("worklet.js", import.meta.url))]);
       this.node = new AudioWorkletNode(this.context, "relpe-player", { numberOfInputs: 0, outputChannelCount: [2] });
       this.gain = new GainNode(this.context);
-      this.node.connect(this.gain).connect(this.context.destination);
+      const limiter = new DynamicsCompressorNode(this.context, { threshold: -3, knee: 0, ratio: 20, attack: 0.001, release: 0.1 });
+      this.node.connect(this.gain).connect(limiter).connect(this.context.destination);
       this.setLevel();
       await this.start(font);
       this.state = "ready";
@@ -103,6 +107,8 @@ export class Synth {
   show({ tracks, tempo, end, limit, rate }, beat) {
     const channels = tracks.map(({ program, drums, gain, volume }) => ({ program, drums, gain, volume }));
     const score = { rows: rowsOf(tracks, tempo), channels, end, limit, rate };
+    this.loudness = Math.max(GAINS[0], Math.min(GAIN / Math.sqrt(energyOf(tracks, tempo) || 1), GAINS[1]));
+    this.setLevel();
     const moved = beat === undefined ? [] : [tempo.secondsAt(beat), this.context.currentTime];
     this.node.port.postMessage(["show", score, ...moved], [score.rows.buffer]);
   }
@@ -121,7 +127,7 @@ export class Synth {
   }
 
   setLevel() {
-    if (this.gain) this.gain.gain.value = GAIN * this.level();
+    this.gain?.gain.setTargetAtTime(this.loudness * this.level(), this.context.currentTime, EASE_SECONDS);
   }
 
   /** A key is pressed by hand. */
