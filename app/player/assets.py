@@ -5,13 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from html import escape
 from pathlib import Path
+
+from app.audio.synth.soundfont import SoundError, default_soundfont
 
 _FOLDER = Path(__file__).parent / "static"
 _HTML = (_FOLDER / "player.html").read_text(encoding="utf-8")
 COLOURS = _FOLDER / "colours.css"
 STYLE = _FOLDER / "player.css"
+SOUNDFONT = "bank.sf2"
+MOST_SOUNDFONT_BYTES = 48 << 20
+"""Maximum size of a SoundFont that browsers load; with a larger one, the server renders."""
 
 
 def template(files: Iterable[tuple[str, str, str]], instruments: Sequence[str] = ()) -> str:
@@ -32,10 +39,10 @@ def template(files: Iterable[tuple[str, str, str]], instruments: Sequence[str] =
 
 
 class Modules:
-    """JavaScript modules of a folder, and the address at which they are served.
+    """JavaScript modules of a folder, or other files, and the address at which they are served.
 
-    The address contains a hash of all modules, and they import each other by relative addresses, so
-    a browser may cache them forever: after a change, it loads all of them from another address.
+    The address contains a hash of all of them, and modules import each other by relative addresses,
+    so a browser may cache them forever: after a change, it loads them from another address.
     """
 
     def __init__(self, name: str, sources: Mapping[str, bytes]) -> None:
@@ -69,10 +76,30 @@ class Modules:
         return f"""
 // events: {tuple(events)}
 const {{ pathname }} = new URL(window.gradio_config?.root || "/", document.baseURI);
-const page = {{ element, props, watch, trigger, server }};
-import(pathname.replace(/\\/$/, "") + "{self.route}{entry}")
+const root = pathname.replace(/\\/$/, "");
+const page = {{ element, props, watch, trigger, server, root }};
+import(root + "{self.route}{entry}")
   .then(({{ start }}) => start(page, {json.dumps(values)}));
 """
+
+
+@cache
+def sound_bank(soundfont: Path | None) -> Modules:
+    """Return the SoundFont that browsers play, by default the one that the server does.
+
+    There is no file if it is missing or too large.
+    """
+    with suppress(SoundError, OSError):
+        path = soundfont or default_soundfont()
+        if path.stat().st_size <= MOST_SOUNDFONT_BYTES:
+            return Modules("soundfont", {SOUNDFONT: path.read_bytes()})
+    return Modules("soundfont", {})
+
+
+def script(bank: Modules) -> str:
+    """`js_on_load` of the player, whose synthesizer plays this SoundFont."""
+    font = f"{bank.route}{SOUNDFONT}" if bank.sources else None
+    return MODULES.script("player.js", EVENTS, {"font": font})
 
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
@@ -81,4 +108,3 @@ EVENTS = (
     *("replay", "select", "stop", "tracks", "undo", "write"),
 )
 """Events that the player triggers."""
-SCRIPT = MODULES.script("player.js", EVENTS)

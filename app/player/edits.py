@@ -50,6 +50,19 @@ class NoteChange(NamedTuple):
     higher: int = 0
     longer: int = 0
     is_removed: bool = False
+    velocity: int = 0
+    """The new velocity; 0: as it is."""
+
+
+class NewNote(NamedTuple):
+    """A note that is added; times are in player units."""
+
+    track: int
+    """Id of the track in the frame."""
+    onset: int
+    pitch: int
+    length: int
+    velocity: int
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,7 @@ class Edit:
     """Ids of tracks in the frame, and the General MIDI programs that are to play them."""
     volumes: tuple[tuple[int, int], ...] = ()
     """Ids of tracks in the frame, and the volumes with which they are to begin."""
+    added: tuple[NewNote, ...] = ()
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Edit | None:
@@ -73,9 +87,16 @@ class Edit:
         It is None if they are malformed or change nothing.
         """
         rows, removed = values.get("moved", []), values.get("removed", [])
+        added, velocities = values.get("added", []), values.get("velocities", [])
         semitones, tempo = values.get("semitones", 0), values.get("tempo", 1.0)
         programs, volumes = values.get("programs", []), values.get("volumes", [])
         if not (_are_rows(rows, 6) and _are_rows(removed, 3)):
+            return None
+        if not (_are_rows(added, 5) and _are_rows(velocities, 4)):
+            return None
+        if not all(1 <= row[-1] <= _MOST_DATA for row in [*added, *velocities]):
+            return None
+        if any(min(row) < 0 or row[2] > _MOST_DATA for row in added):
             return None
         for pairs in (programs, volumes):
             if not _are_rows(pairs, 2) or any(not 0 <= one <= _MOST_DATA for _, one in pairs):
@@ -86,8 +107,10 @@ class Edit:
             return None
         changes = [NoteChange(*row) for row in rows]
         changes += [NoteChange(*row, is_removed=True) for row in removed]
-        sounds = (tuple(map(tuple, pairs)) for pairs in (programs, volumes))
-        edit = cls(tuple(changes), semitones, float(tempo), *sounds)
+        changes += [NoteChange(*row, velocity=velocity) for *row, velocity in velocities]
+        new = tuple(NewNote(*row) for row in added)
+        playing, loud = (tuple(map(tuple, pairs)) for pairs in (programs, volumes))
+        edit = cls(tuple(changes), semitones, float(tempo), playing, loud, new)
         return None if edit == cls() else edit
 
     def apply(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
@@ -106,7 +129,7 @@ class Edit:
             MidiError: there is no such note, no note is left, or a note would leave the range of
                 MIDI or the piece.
         """
-        if self.changes:
+        if self.changes or self.added:
             data = self._with_notes(data, score, ids)
         if self.semitones:
             data = transpose_midi(data, self.semitones, drum_places(score))
@@ -147,17 +170,25 @@ class Edit:
             if at is None:
                 raise MidiError("an edited note does not exist; select it again")
             changes.setdefault(at, []).append((rows[at][place], change))
-        edited = [(score.tracks[at], of_track) for at, of_track in changes.items()]
+        added: dict[int, list[NewNote]] = {}
+        for note in self.added:
+            if note.track not in ids:
+                raise MidiError("the track of a new note does not exist; draw it again")
+            at = ids.index(note.track)
+            added.setdefault(at, []).append(note)
+            changes.setdefault(at, [])
+        per_beat = score.ticks_per_beat
+        edited = [(score.tracks[at], changes[at], added.get(at, ())) for at in changes]
         new = [
-            replace(track, notes=_changed(track, of_track, score.ticks_per_beat))
-            for track, of_track in edited
+            replace(track, notes=_changed(track, changed, notes, per_beat))
+            for track, changed, notes in edited
         ]
-        before = sum(len(track) for track, _ in edited)
+        before = sum(len(track) for track, *_ in edited)
         if score.num_notes - before + sum(map(len, new)) < 1:
             raise MidiError("no note would be left; keep at least one")
         written = Score(score.ticks_per_beat, tuple(new))
         stop = max(score.end_ticks, written.end_ticks) + 1
-        return replace_in_midi(data, written, [track for track, _ in edited], 0, stop)
+        return replace_in_midi(data, written, [track for track, *_ in edited], 0, stop)
 
 
 def drums_after_edits(score: Score) -> dict[Place, bool]:
@@ -186,16 +217,24 @@ def _rows_of(track: Track, ticks_per_beat: int) -> dict[tuple[int, int], int]:
 
 
 def _changed(
-    track: Track, changes: Sequence[tuple[int, NoteChange]], ticks_per_beat: int
+    track: Track,
+    changes: Sequence[tuple[int, NoteChange]],
+    added: Sequence[NewNote],
+    ticks_per_beat: int,
 ) -> NDArray[np.int64]:
-    """Return the notes (n, 4) of a track after changes of some rows.
+    """Return the notes (n, 4) of a track after changes of some rows and with new ones.
 
-    A note ends where a moved one strikes its key, and one that begins with it is replaced.
+    A note ends where a moved or new one strikes its key, and one that begins with it is replaced.
     """
-    notes = track.notes.copy()
-    removed, moved = np.zeros(len(notes), bool), np.zeros(len(notes), bool)
+    rows = np.array([note[1:] for note in added], np.int64).reshape(-1, 4)[:, [0, 2, 1, 3]]
+    rows[:, :2] = np.rint(rows[:, :2] * ticks_per_beat / UNITS_PER_BEAT)
+    notes = np.concatenate([track.notes, rows])
+    removed, moved = np.zeros(len(notes), bool), np.arange(len(notes)) >= len(track)
+    notes[moved, 1] = np.maximum(notes[moved, 1], 1)
     for row, change in changes:
-        removed[row], moved[row] = change.is_removed, not change.is_removed
+        removed[row] = change.is_removed
+        moved[row] = not change.is_removed and not change.velocity
+        notes[row, 3] = change.velocity or notes[row, 3]
         later, longer = (
             round(units * ticks_per_beat / UNITS_PER_BEAT)
             for units in (change.later, change.longer)

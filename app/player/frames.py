@@ -25,12 +25,18 @@ UNITS_PER_BEAT = 96
 MOST_BARS = 20_000
 """Limit for the bars that are drawn, even if a file has more."""
 
+BEND = 128
+"""The number of bends among controllers. The same in score.js."""
+_PEDAL = 64
+_PARAMETER = (6, 38, 98, 99, 100, 101)  # of bends: each value takes effect when it is sent
+_HEARD = (0, 1, 7, 10, 11, _PEDAL, *_PARAMETER)
+
 BLANK = Score(STEPS_PER_BEAT)
 """An unknown piece, with the default tempo and metre of MIDI."""
 _BLANK_BEATS = 4
 
-SoundState = Literal["ready", "making", "none"]
-"""Whether a sound can be requested, is being rendered, or does not exist."""
+SoundState = Literal["ready", "none"]
+"""Whether a sound can be requested."""
 
 
 class TrackFrame(TypedDict):
@@ -48,6 +54,8 @@ class TrackFrame(TypedDict):
     """Its General MIDI program; missing for drums."""
     volume: NotRequired[int]
     """The volume with which it begins."""
+    controls: NotRequired[str]
+    """Controllers and bends, packed, if it has any."""
     heard: NotRequired[bool]
     """Whether the model reads it as part of the prompt."""
     played: NotRequired[bool]
@@ -117,7 +125,7 @@ class PromptFrame(TypedDict):
 class VariationFrame(TypedDict, total=False):
     """The new music of one variation; its files are requested by kind.
 
-    The paths `midi`, `new_midi` and `audio` are for scripts; the player also plays `audio`.
+    The paths `midi`, `new_midi` and `audio` are for scripts.
     """
 
     tracks: list[TrackFrame]
@@ -126,8 +134,6 @@ class VariationFrame(TypedDict, total=False):
     midi: str
     new_midi: str
     audio: str
-    audio_from: float
-    """The second of the piece at which `audio` begins."""
     settings: str
     sound: SoundState
     files: list[str]
@@ -136,17 +142,6 @@ class VariationFrame(TypedDict, total=False):
     """A short summary such as "212 notes · 0:27"."""
     accidents: str
     """What listeners may take for mistakes, in one line."""
-
-
-class LiveFrame(TypedDict):
-    """Sound of the first variation while it is written, in parts that follow each other."""
-
-    parts: list[tuple[str, float, float]]
-    """Path, begin in seconds of the piece, and duration of each."""
-    starts: bool
-    """Whether it can be played now without running out of sound."""
-    whole: bool
-    """Whether there are no more parts."""
 
 
 class Frame(TypedDict, total=False):
@@ -168,7 +163,10 @@ class Frame(TypedDict, total=False):
     timeline: TimelineFrame
     prompt: PromptFrame
     variations: list[VariationFrame]
-    live: LiveFrame
+    written: float
+    """Up to where the first variation is finished, in quarter notes, while it is written."""
+    listens: bool
+    """Whether it is to be played as soon as it can be without a gap."""
     plan: PlanFrame
     """What is asked of new bars that are not written yet."""
     can_undo: bool
@@ -199,6 +197,27 @@ def pack_notes(track: Track, ticks_per_beat: int) -> str:
     return "".join(f"{onset},{length},{pitch},{loud};" for onset, length, pitch, loud in rows)
 
 
+def pack_controls(track: Track, ticks_per_beat: int) -> str:
+    """Pack what is heard of a track beside its notes as "time,controller,value;…".
+
+    Times are in player units. Values that change nothing are left out, the pedal is up or down, and
+    bends have the controller BEND.
+    """
+    bends = np.insert(track.bends, 1, BEND, axis=1)
+    heard = track.controls[np.isin(track.controls[:, 1], _HEARD)]
+    rows = np.concatenate([heard, bends])
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    pedal = rows[:, 1] == _PEDAL
+    rows[pedal, 2] = np.where(rows[pedal, 2] < 64, 0, 127)
+    latest: dict[int, int] = {}
+    packed: list[str] = []
+    for unit, kind, value in zip(_units(rows[:, 0], ticks_per_beat), *rows.T[1:], strict=True):
+        if latest.get(kind) != value or kind in _PARAMETER:
+            latest[kind] = value
+            packed.append(f"{unit},{kind},{value};")
+    return "".join(packed)
+
+
 def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
     """Frames of the tracks with notes of a score, each with its name, hue and id.
 
@@ -214,6 +233,8 @@ def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
         if not track.is_drum:
             frame["program"] = track.program
         frame["volume"] = volume_of(track)
+        if controls := pack_controls(track, score.ticks_per_beat):
+            frame["controls"] = controls
         frames.append(frame)
     return frames
 

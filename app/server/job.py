@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.audio.growing import GrowingSound, can_start
-from app.audio.synth.soundfont import SoundError
 from app.compose import replay
 from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import OPTIONS, MusicOptions
@@ -25,7 +23,6 @@ from app.errors import DiskError
 from app.files import safe_name
 from app.player.frames import (
     Frame,
-    LiveFrame,
     TimelineFrame,
     TrackFrame,
     VariationFrame,
@@ -58,8 +55,6 @@ PROMPT_ALONE = -1
 """The variation number that refers to the upload."""
 CHUNK_BARS = 4
 """Bars after which takes are ranked if the music is heard while it is written."""
-LEAD_SECONDS = 10.0
-"""Sound of new music begins this long before it; what precedes is rendered on demand."""
 _BEATS = {"estimate": "estimated beats", "grid": "beats at 120 bpm"}
 _ENDINGS = {"bar": "ends at the bar line", "cadence": "cadence", "natural": "ending by the model"}
 
@@ -93,11 +88,8 @@ class Job:
         self._new_folder = new_folder
         self.sound = JobSound(self._sound_source, soundfont)
         self.pieces: tuple[Piece, ...] = ()
-        self.growing: GrowingSound | None = None
-        """Sound that can be heard while music is generated, if that was asked for."""
-        self.sound_seconds = 0.0
-        """Estimated time to render the sound of all variations; 0 if unknown."""
-        self._speed = 0.0  # seconds of music per second
+        self.listens = False
+        """Whether the music is to be played as soon as its first bars are written."""
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
 
     @property
@@ -127,11 +119,6 @@ class Job:
         self, phase: str, *, line: str = "", status: str = "", progress: float = 0.0
     ) -> Frame:
         """Return the frame for a phase, with the music and files so far."""
-        if phase == "done":  # no more sound is rendered
-            self.variations = [
-                row | VariationFrame(sound="none") if row.get("sound") == "making" else row
-                for row in self.variations
-            ]
         what = plural(self.bars, "bar")
         if self._seconds_asked is not None and not self.pieces:
             what = f"{self._seconds_asked:g} s"
@@ -148,8 +135,8 @@ class Job:
             timeline=self.timeline,
             variations=self.variations,
         )
-        if self.growing is not None:
-            frame["live"] = self._live(self.growing)
+        if self.listens:
+            frame["listens"] = True
         if self.prompt is not None:
             frame["prompt"] = self.prompt
             if self.folder is not None or self._new_folder is not None:
@@ -204,67 +191,26 @@ class Job:
         if asked is not None:
             line += f" · {part * asked:.0f} of {asked:g} s"
         if 0 < part < 1:
-            left = seconds * (1 - part) / part + self.sound_seconds
+            left = seconds * (1 - part) / part
             line += f" · about {duration(left)} left"
+        written = step.done_ticks / step.scores[0].ticks_per_beat if step.scores else 0.0
         return self.frame(
             "composing",
             line=line,
             status=f"Bar {(bar - 1) // 4 * 4 + 1}{whole}",  # screen readers announce it
             progress=part,
-        )
+        ) | Frame(written=written)
 
-    def listen(self, new_folder: Callable[[], Path]) -> None:
-        """Begin to render the first variation while it is written, to a folder of `new_folder`.
+    def listen(self) -> None:
+        """Let the music be played while it is written.
 
-        Several takes are ranked again and again, so that the bars before can be heard. Does
+        Several takes are ranked again and again, so that the bars before do not change. Does
         nothing if bars of a piece are written again.
         """
-        is_gap = self.upload is not None and self.upload.prompt.gap is not None
-        if not is_gap:
+        if self.upload is None or self.upload.prompt.gap is None:
             every = 0 if self.options.takes == 1 else self.options.rank_every or CHUNK_BARS
             self.options = replace(self.options, rank_every=every)
-            self.growing = GrowingSound(new_folder, self.sound.soundfont, self.new_music_seconds)
-            self.sound.growing = self.growing
-
-    def grow(self, step: Progress) -> bool:
-        """Render the bars that are finished since the last call; return whether there are any."""
-        if self.growing is None or not step.scores:
-            return False
-        new = step.scores[0]
-        if self.upload is not None:
-            whole = self.upload.prompt.score
-            new = whole.with_tracks([*whole.tracks, *new.tracks])
-        if not self._grow(new, step.done_ticks):
-            return False
-        seconds = step.seconds - step.reading_seconds
-        if seconds > 0:
-            self._speed = self.growing.seconds / seconds
-        return True
-
-    def grow_to_end(self) -> bool:
-        """Like `grow`, for the rest of the finished music."""
-        return self._grow(self.pieces[0].score)
-
-    def _grow(self, score: Score, until: int | None = None) -> bool:
-        if self.growing is None:
-            return False
-        try:
-            return self.growing.add(score, until)
-        except (SoundError, DiskError) as error:  # the whole sound is rendered in any case
-            _log.warning("music cannot be heard while it is written: %s", error)
-            self.growing = None
-            return False
-
-    def _live(self, growing: GrowingSound) -> LiveFrame:
-        before = self.new_music_seconds
-        total = self.timeline["seconds"] - before
-        unit = total / max(self.bars, 1) * max(self.options.rank_every, 1)
-        starts = can_start(growing.seconds, total, unit, self._speed)
-        return LiveFrame(
-            parts=[(part.path.as_posix(), part.begin, part.seconds) for part in growing.parts],
-            starts=starts or growing.whole,
-            whole=growing.whole,
-        )
+            self.listens = True
 
     def ended_empty(self, why: str = "") -> Frame:
         """Return the frame after a job that generated no notes; `why` is the reason."""
@@ -291,8 +237,8 @@ class Job:
                 timeline=bars,
                 midi=self.file(index, "midi").as_posix(),
                 settings=self._how_made(piece, [*met_lines, *silent]),
-                sound="making",
-                files=list(self._files(piece)),
+                sound="ready",
+                files=[*self._files(piece), *SOUND_KINDS],
                 facts=" · ".join([length, *silent, *met_lines, *studied]),
             )
             if piece.accidents:
@@ -348,36 +294,20 @@ class Job:
         prompt = self.upload.prompt
         return float(prompt.score.seconds_at(prompt.splice_ticks))
 
-    def rendering(
-        self, index: int, stop: Callable[[], bool], *, whole: bool = False
-    ) -> Iterator[float]:
+    def rendering(self, index: int, stop: Callable[[], bool]) -> Iterator[float]:
         """Render the sound of a variation and yield the fraction done, until `stop` returns True.
-
-        The sound is that of the `whole` piece, or begins shortly before the new music.
 
         Raises:
             SoundError: the sound cannot be rendered.
         """
         mixes: list[Path] = []
-        begin = self.sound.begin(index, 0 if whole else self.new_music_seconds - LEAD_SECONDS)
-        try:
-            yield from in_parts(
-                lambda report: mixes.append(self.sound.render(index, begin, report).mix()), stop
-            )
-        finally:
-            row = self.variations[index] | VariationFrame(sound="none")
-            if mixes:
-                files = [*row.get("files", []), *SOUND_KINDS]
-                audio = mixes[0].as_posix()
-                row |= VariationFrame(audio=audio, audio_from=begin, sound="ready", files=files)
+        begin = self.sound.begin(index)
+        yield from in_parts(
+            lambda report: mixes.append(self.sound.render(index, begin, report).mix()), stop
+        )
+        if mixes:
+            row = self.variations[index] | VariationFrame(audio=mixes[0].as_posix())
             self.variations = [*self.variations[:index], row, *self.variations[index + 1 :]]
-
-    def rendered_seconds(self, index: int) -> float:
-        """Duration of the sound that was rendered for a variation; 0 if there is none."""
-        row, piece = self.variations[index], self.pieces[index]
-        if row.get("sound") != "ready":
-            return 0.0
-        return float(piece.score.seconds_at(piece.score.end_ticks)) - row.get("audio_from", 0.0)
 
     def file(self, variation: int, kind: str) -> Path:
         """Return the path of a file of a variation, or of the upload (PROMPT_ALONE).

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
-    from app.audio.growing import GrowingSound
     from app.audio.stems import Stems
     from app.compose.piece import Piece
     from tokenization.score import Score, Track
@@ -102,8 +101,6 @@ class JobSound:
     def __init__(self, source: Callable[[int], SoundSource], soundfont: Path | None) -> None:
         """`source` returns the source of a variation, or raises LookupError if there is none."""
         self._source, self.soundfont = source, soundfont
-        self.growing: GrowingSound | None = None
-        """The sound that was rendered while the first variation was written, if any."""
         self._raw: dict[tuple[int, int], RawSound] = {}
         self._making: defaultdict[object, threading.Lock] = defaultdict(threading.Lock)
 
@@ -114,8 +111,6 @@ class JobSound:
 
     def drop(self, which: tuple[int, int] | None = None) -> None:
         """Remove one raw sound, or all of them; a mix in progress is completed."""
-        if which is None and self.growing is not None:
-            self.growing.drop()
         for key in list(self._raw) if which is None else [which]:
             if raw := self._raw.pop(key, None):
                 raw.stems.drop()

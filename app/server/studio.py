@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import shutil
 import threading
 import time
 import zipfile
-from collections import defaultdict
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,8 +22,7 @@ from app.errors import DiskError
 from app.player.frames import Frame, blank_timeline
 from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
-from app.server.estimates import Rate
-from app.server.job import LEAD_SECONDS, NEW_PIECE, PROMPT_ALONE, Job
+from app.server.job import NEW_PIECE, PROMPT_ALONE, Job
 from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
 from app.server.store import KeptJobs, SessionFolders
@@ -107,7 +104,6 @@ class Studio:
         self.studies = Studies(models, self.folders, self.sharing.max_seconds)
         self.kept = KeptJobs()
         self.sounds = SoundService(self.kept.sounds)
-        self._sound_speed: defaultdict[str, Rate] = defaultdict(Rate)  # by model
         bounds = Bounds(waiting=0, of_session=MAX_JOBS_OF_SESSION)
         self._jobs: Queue[None] = Queue("the models", self.sharing.max_jobs, bounds)
         self._sessions: dict[threading.Event, str] = {}  # of all waiting and running jobs
@@ -171,17 +167,17 @@ class Studio:
         model_name: str | None = None,
         user: str = "",
         *,
-        whole_sound: bool = False,
+        renders: bool = False,
         listens: bool = False,
     ) -> Iterator[Frame]:
-        """Generate music: yields frames with its progress, its MIDI files and then its sound.
+        """Generate music: yields frames with its progress, and then its MIDI files.
 
         Without an upload, the model named `model_name`, by default the automatic choice, generates
         a piece from nothing. `asked` is the event from `begin`, if that was called; `user` is an
-        account or address, if known. The sound begins shortly before the new music, unless
-        `whole_sound` is set. With `listens`, the frames also have the sound of the bars that are
-        finished. Closing the iterator ends the job. If the sound cannot be rendered, the MIDI files
-        are kept and the last frame has the reason as its alert.
+        account or address, if known. With `renders`, the last frame has files with the sound of all
+        variations, or the reason why there is none as its alert; otherwise it is rendered on
+        demand. With `listens`, the player begins to play while bars are written. Closing the
+        iterator ends the job.
 
         Raises:
             BusyError: too many jobs are waiting already, or this user has too many.
@@ -190,7 +186,6 @@ class Studio:
             CheckpointError, TokenizerError: the model cannot be used.
         """
         stop = asked or self.begin(session)
-        cleaning = ExitStack()
         try:
             if upload is not None:
                 model = upload.model
@@ -200,8 +195,7 @@ class Studio:
                 model = self.models.to_generate(options.style or "")
             job = Job(model, upload, options, soundfont=self.soundfont)
             if listens:
-                job.listen(partial(self.folders.new, session))
-                cleaning.callback(_remove_unused, job)
+                job.listen()
             if stop.is_set():
                 yield job.ended_empty()
                 return
@@ -215,19 +209,20 @@ class Studio:
                 if stop not in self._sessions:  # the session has ended
                     return
                 stop.clear()  # from here on, setting it skips the sound
-                heard = job.sound.growing  # its files are in the folder of the job
-                folder = (heard and heard.folder) or self.folders.new(session)
+                folder = self.folders.new(session)
                 try:
                     job.write(result.pieces, folder)
                 except DiskError:
                     shutil.rmtree(folder, ignore_errors=True)
                     raise
                 self.kept.add(session, job)
-                alert = f"{ended}; the music so far is kept." if ended else ""
-                yield from self._render(job, stop, alert, whole=whole_sound)
+                alert = ended and f"{ended}; the music so far is kept."
+                if renders:
+                    alert = yield from self._render(job, stop, alert)
+                status = "Stopped." if stop.is_set() else "Ready to play."
+                yield job.frame("done", status=status) | _alert(alert)
         finally:
             self.end(stop)
-            cleaning.close()
 
     def _generate(
         self, job: Job, stop: threading.Event, owner: Owner
@@ -242,9 +237,6 @@ class Studio:
             opening = Opening.of_nothing(job.model, options)
         else:
             opening = Opening.after(job.model, job.upload.prompt, options)
-        job.sound_seconds = self._seconds_of_sound(
-            job.model.name, opening.prompt, job.bars, options.variations
-        )
         steps = self.scheduler.generate(opening, stop, owner)
         began = shown = 0.0
         ended, most = "", self.sharing.max_seconds
@@ -262,9 +254,6 @@ class Studio:
                 if began and most is not None and now - began > most and not stop.is_set():
                     stop.set()
                     ended = f"The job was stopped after {most:g} s, the time limit of this page"
-                while job.grow(step):
-                    shown = now
-                    yield job.progress(step)
                 if now - shown >= FRAME_SECONDS:
                     shown = now
                     yield job.progress(step)
@@ -273,29 +262,14 @@ class Studio:
     def seconds_needed(
         self, model_name: str, prompt: Prompt | None, bars: float, variations: int
     ) -> float | None:
-        """Estimated time until music can be played, sound included; None before the first job."""
-        seconds = self.scheduler.seconds_needed(model_name, prompt, bars, variations)
-        if seconds is None:
-            return None
-        return seconds + self._seconds_of_sound(model_name, prompt, bars, variations)
+        """Estimated time until the music is written; None before the first job."""
+        return self.scheduler.seconds_needed(model_name, prompt, bars, variations)
 
-    def _seconds_of_sound(
-        self, model_name: str, prompt: Prompt | None, bars: float, variations: int
-    ) -> float:
-        """Estimated time to render the sound of new music; 0 before the first job."""
-        lead = LEAD_SECONDS if prompt else 0.0
-        length = lead + bars * self.scheduler.bar_seconds(model_name, prompt)
-        return variations * length / (self._sound_speed[model_name].value or math.inf)
-
-    def _render(
-        self, job: Job, stop: threading.Event, alert: str, *, whole: bool
-    ) -> Iterator[Frame]:
+    def _render(self, job: Job, stop: threading.Event, alert: str) -> Generator[Frame, None, str]:
         """Render the sound of all variations until it is stopped, taking turns with other jobs.
 
-        A failure is reported in the frame and never discards the MIDI files.
+        A failure never discards the MIDI files; it is in the frames, and returned as the alert.
         """
-        while not stop.is_set() and job.grow_to_end():
-            yield job.frame("rendering", line="Rendering the sound …") | _alert(alert)
         for index in range(len(job.pieces)):
             which = f" of variation {index + 1}" if len(job.pieces) > 1 else ""
             line = f"Rendering the sound{which} …"
@@ -305,20 +279,16 @@ class Studio:
             with self.sounds.turn(stop.is_set) as admitted:
                 if not admitted:
                     break
-                began = time.monotonic()
                 try:
-                    for part in job.rendering(index, stop.is_set, whole=whole):
+                    for part in job.rendering(index, stop.is_set):
                         yield making | Frame(progress=part)
-                    if rendered := job.rendered_seconds(index):
-                        self._sound_speed[job.model.name].learn(rendered, time.monotonic() - began)
                 except SoundError as error:
                     alert = str(error)
                 except Exception:  # noqa: BLE001 - it is logged, and the MIDI files exist
                     _log.exception("the sound of a job could not be rendered")
                     alert = NO_SOUND
             self.sounds.rendered(job.sound)
-        status = "Stopped." if stop.is_set() else "Ready to play."
-        yield job.frame("done", status=status) | _alert(alert)
+        return alert
 
     def opened(self, session: str, upload: Upload) -> Job:
         """Return a job without new music.
@@ -411,13 +381,6 @@ class Studio:
         running, waiting = self.scheduler.counts
         jobs = {"running": running, "waiting": waiting}
         return {"status": "ok", "models": list(self.models.names), "jobs": jobs}
-
-
-def _remove_unused(job: Job) -> None:
-    """Remove the folder that was made for a job's growing sound, if the job has no files."""
-    growing = job.sound.growing
-    if growing is not None and growing.folder is not None and job.folder is None:
-        shutil.rmtree(growing.folder, ignore_errors=True)
 
 
 def _alert(text: str) -> Frame:

@@ -99,7 +99,7 @@ class Calls:
         model: str | None = None,
     ) -> Answer:
         frames = self._studio.compose(
-            session_of(request), upload, options, job, model, user_of(request), whole_sound=True
+            session_of(request), upload, options, job, model, user_of(request), renders=True
         )
         (frame,) = deque(frames, maxlen=1)  # each frame contains all notes so far
         variations, alert = frame.get("variations", []), frame.get("alert")

@@ -101,7 +101,7 @@ def build_page(
                 roll = gr.HTML(
                     finished_example(FIRST_EXAMPLE),
                     html_template=player.template(MENU, [*instrument_names(), "Drums"]),
-                    js_on_load=player.SCRIPT,
+                    js_on_load=player.script(player.sound_bank(soundfont)),
                     server_functions=[file, mix],
                     apply_default_css=False,
                     elem_id="player",

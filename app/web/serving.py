@@ -158,7 +158,7 @@ def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
         health=endpoints.health_of(page),
         hosts=Hosts.of(serving.host, serving.allowed_hosts, serving.root_path),
         policy=gradio_policy,
-        modules=(player.MODULES, SCRIPTS),
+        modules=(player.MODULES, SCRIPTS, player.sound_bank(serving.soundfont)),
         check_call=partial(check_call, uploads=uploads),
         max_upload_bytes=serving.max_upload_bytes,
         root_path=urlsplit(serving.root_path).path,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from app.compose.options import OF_PROMPT, OPTIONS, Ending, MusicOptions
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.replay import Replay
-from app.player.frames import Frame, PromptFrame, VariationFrame, blank_timeline
+from app.player.frames import Frame, PromptFrame, blank_timeline
 from app.player.plan import PlanFrame, plan_frame
 from app.server.job import NEW_PIECE
 from app.server.memory.sizes import size_of
@@ -232,18 +232,12 @@ class Session:
         """
         self.asked, work = None, self.work
         frame = work.frame
-        has_music = frame.get("phase") in ("rendering", "done") and bool(frame.get("variations"))
+        has_music = frame.get("phase") == "done" and bool(frame.get("variations"))
         if not has_music or self.dropped or not taken:
             work.set(asked.before)
             if work.past and work.past[-1].frame is asked.before.frame:
                 work.past.pop()
             return False
-        variations = [
-            # sound is rendered on demand if the connection was lost before
-            row | VariationFrame(sound="ready") if row.get("sound") == "making" else row
-            for row in frame.get("variations", [])
-        ]
-        work.frame = frame | Frame(phase="done", variations=variations)
         result = FinishedJob(work.step, time.time())
         self.results = [*self.results, result][-MOST_RESULTS:]
         return True

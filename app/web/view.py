@@ -227,7 +227,7 @@ class View:
         seconds = self.seconds_needed(work, work.length or 0)
         if seconds is None:
             return NO_SPEED
-        return f"<p>about <b>{duration(seconds)}</b>, sound included</p>"
+        return f"<p>about <b>{duration(seconds)}</b></p>"
 
     def seconds_needed(self, work: Workspace, length: float) -> float | None:
         """Estimated time to generate the music; None if nothing is known."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -32,10 +31,8 @@ def show(page, frame):
 
 
 def show_done(page, **others):
-    """Show a finished job and wait for its sound."""
+    """Show a finished job."""
     show(page, harness.done_frame(**others))
-    page.wait_for_function("document.querySelector('.player audio').readyState > 2")
-    page.wait_for_function("!document.querySelector('.player').classList.contains('making')")
 
 
 def handle(page, side):
@@ -53,23 +50,6 @@ def events(page):
 
 def asked(page, name="mix"):
     return [request for kind, request in page.evaluate("harness.asked") if kind == name]
-
-
-def mix(variation=0, *, without=(), second=0, job="j1"):
-    """A request for sound."""
-    return {"job": job, "variation": variation, "without": list(without), "second": second}
-
-
-def now(page):
-    return page.evaluate("document.querySelector('.player audio').currentTime")
-
-
-def wait_for_sound(page, text):
-    page.wait_for_function(f"document.querySelector('.player audio').src.includes('{text}')")
-
-
-def plays(page, playing=True):
-    page.wait_for_selector(".player.playing" if playing else ".player:not(.playing)")
 
 
 def click_roll(page, x):
@@ -168,158 +148,6 @@ def test_one_finger_drags_a_handle_and_two_zoom(page):
     # a point 30 pixels left of the fingers' centre moves to 30 * 180 / 120 pixels left of it
     assert before == pytest.approx(middle - 30, abs=2)
     assert playhead(page) == pytest.approx(middle - 45, abs=3)
-
-
-# tracks
-
-
-def test_muting_and_soloing_ask_for_another_mix_that_goes_on_without_a_gap(page):
-    show_done(page)
-    page.evaluate("harness.asked.length = 0")
-    page.part("play").click()
-    plays(page)
-    page.evaluate(
-        """() => { const seen = window.seen = [];
-        const look = () => {
-          const all = [...document.querySelectorAll('audio')];
-          const loud = all.filter((one) => !one.paused && one.readyState > 2);
-          seen.push([performance.now(), loud.length, all[0].currentTime]);
-          if (seen.length < 4000) setTimeout(look, 4);
-        };
-        look(); }"""
-    )
-    page.wait_for_timeout(400)
-    page.locator(".mute").nth(1).click()
-    wait_for_sound(page, "sound_v0_1.wav")
-    page.wait_for_timeout(600)
-    seen = page.evaluate("window.seen")
-    assert {count for _, count, _ in seen} == {1, 2}
-    for (then, _, before), (at, _, after) in pairwise(seen):
-        assert abs((after - before) - (at - then) / 1000) < 0.25  # in step with the clock
-    assert asked(page) == [mix(without=[1])]
-    assert page.locator(".track").nth(1).get_attribute("class").split() == ["track", "quiet"]
-    page.locator(".solo").nth(0).click()
-    wait_for_sound(page, "sound_v0_1-2.wav")
-    plays(page)
-    page.locator(".solo").nth(0).click()
-    page.locator(".mute").nth(0).focus()
-    page.keys("ArrowDown", "m", "s")  # of the track in focus
-    wait_for_sound(page, "sound_v0_0-2.wav")
-    assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Mute Part 1"
-    assert page.locator(".solo").nth(1).get_attribute("aria-pressed") == "true"
-
-
-def test_a_failed_sound_is_reported_and_can_be_tried_again(page):
-    show_done(page, variations=2)
-    page.evaluate("harness.refuse = 'Nobody can mix this.'")
-    mute = page.locator(".mute").nth(1)
-    mute.click()
-    page.shows("Nobody can mix")
-    assert mute.get_attribute("aria-pressed") == "false"
-    assert "sound_v0_.wav" in page.evaluate("document.querySelector('.player audio').src")
-    page.evaluate("harness.refuse = null")
-    mute.click()  # the same request again
-    wait_for_sound(page, "sound_v0_1.wav")
-    assert mute.get_attribute("aria-pressed") == "true"
-    page.evaluate("harness.refuse = 'Not now.'")
-    page.keyboard.press("2")
-    page.shows("Not now")
-    page.keyboard.press("1")
-    page.evaluate("harness.refuse = null")
-    page.keyboard.press("2")
-    wait_for_sound(page, "sound_v1_")
-
-
-# sound
-
-
-def test_the_playhead_is_where_the_sound_is(page):
-    show_done(page)
-    width = box_of(page.part("roll"))["width"]
-    for share in (0.3, 0.8, 0.5):
-        click_roll(page, share * width)
-        page.wait_for_timeout(300)
-        assert playhead(page) == pytest.approx(share * width, abs=1.5)
-    # 120 beats a minute: a bar line is at a whole number of two seconds
-    page.part("roll").focus()
-    page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(300)
-    assert (now(page) + 1) % 2 == pytest.approx(1, abs=0.02)
-    first = playhead(page), now(page)
-    page.keys("ArrowLeft", "ArrowLeft")
-    page.wait_for_timeout(300)
-    second = playhead(page), now(page)
-    per_second = (first[0] - second[0]) / (first[1] - second[1])
-    assert per_second == pytest.approx(40, abs=1)  # 20 pixels a beat
-    page.part("play").click()
-    page.wait_for_timeout(700)
-    page.part("play").click()
-    page.wait_for_timeout(300)
-    assert playhead(page) - second[0] == pytest.approx((now(page) - second[1]) * per_second, abs=2)
-
-
-def test_an_upload_is_rendered_when_it_is_played_and_from_the_position_on(page):
-    page.evaluate("harness.delay = 2000")
-    show(page, harness.prompt_frame(bars=60))  # 120 s
-    click_roll(page, box_of(page.part("roll"))["width"] - 60)
-    page.wait_for_function("/^1:[2-5]/.test(document.querySelector('[data-part=now]').innerText)")
-    minutes, seconds = page.part("now").inner_text().split(":")
-    at = 60 * int(minutes) + int(seconds)
-    assert asked(page) == []
-    page.part("play").click()
-    page.wait_for_selector(".player.making [data-part=play][aria-label='Rendering the sound']")
-    plays(page)
-    (request,) = asked(page)
-    assert request == mix(-1, job="j0", second=(at - 10) // 30 * 30)
-    assert at - request["second"] <= now(page) < at - request["second"] + 5
-    frame: Any = harness.prompt_frame(job="other")
-    frame["prompt"]["sound"] = "none"
-    show(page, frame)
-    assert page.part("play").is_disabled()
-
-
-def test_space_plays_after_any_click_and_writes_in_texts(page):
-    show_done(page)
-    for target in (page.locator("#before"), page.part("zoom-in"), page.part("volume")):
-        target.click()
-        page.keyboard.press("Space")
-        plays(page)
-        page.keyboard.press("Space")
-        plays(page, playing=False)
-    page.locator("#text").click()
-    page.keyboard.press("Space")
-    page.wait_for_timeout(200)
-    assert page.locator("#text").input_value() == " "
-    plays(page, playing=False)
-    page.keyboard.press("Tab")
-    page.part("from-splice").focus()
-    page.keyboard.press("Space")  # it has keyboard focus, so Space presses it
-    plays(page, playing=False)
-    assert now(page) == pytest.approx(16, abs=0.1)
-
-
-def test_sound_before_the_rendered_part_is_requested_when_it_is_played(page):
-    frame: Any = harness.done_frame(bars=40)  # 80 s
-    frame["variations"][0] |= {"audio": "/music/part.wav", "audio_from": 65}
-    show(page, frame)
-    wait_for_sound(page, "part.wav")
-    assert page.part("now").inner_text() == "1:16"  # shortly before the new music
-    assert now(page) == pytest.approx(11, abs=0.1)
-    page.part("play").click()
-    plays(page)
-    page.part("from-splice").click()
-    assert now(page) == pytest.approx(15, abs=0.5)
-    assert asked(page) == []
-    page.evaluate("harness.delay = 500")
-    page.part("from-start").click()
-    assert page.part("now").inner_text() == "0:00"
-    wait_for_sound(page, "sound_v0_.wav")
-    plays(page)  # it was playing before
-    requests = asked(page)
-    assert requests[-1] == mix()
-    page.part("play").click()
-    page.part("from-splice").click()  # the sound from the start contains it
-    assert asked(page) == requests
 
 
 # variations, files and other actions

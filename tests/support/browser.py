@@ -14,6 +14,22 @@ if TYPE_CHECKING:
 
 PATIENCE = 120_000
 """Time-out in milliseconds: machines are shared."""
+HEARD = """
+const { connect } = AudioNode.prototype;
+AudioNode.prototype.connect = function (to, ...rest) {
+  if (to instanceof AudioDestinationNode && !window.ear) {
+    window.ear = new AnalyserNode(this.context, { fftSize: 2048 });
+    connect.call(this, window.ear);
+  }
+  return connect.call(this, to, ...rest);
+};
+window.level = () => {
+  const samples = new Float32Array(2048);
+  window.ear?.getFloatTimeDomainData(samples);
+  return Math.max(...samples.map(Math.abs));
+};"""
+"""Makes `level()` the loudness of what the synthesizer plays."""
+LOUD, SILENT = "level() > 1e-3", "level() < 1e-4"
 Place = tuple[float, float]
 """Pixels from the left and from the top of the page."""
 

@@ -83,7 +83,7 @@ def harness_page(scheme: str = "") -> str:
     css = "\n".join(
         path.read_text(encoding="utf-8") for path in (assets.COLOURS, assets.STYLE, PAGE_STYLE)
     )
-    script = json.dumps(assets.SCRIPT).replace("</", "<\\/")
+    script = json.dumps(assets.script(assets.sound_bank(None))).replace("</", "<\\/")
     return _PAGE.format(css=css, template=assets.template(MENU), script=script, scheme=scheme)
 
 
@@ -116,6 +116,8 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         if module := assets.MODULES.at(url.path):
             content, kind = module, "text/javascript"
+        elif bank := assets.sound_bank(None).at(url.path):
+            content, kind = bank, "application/octet-stream"
         elif url.path.startswith("/gradio_api"):
             content, kind = self.sound, "audio/wav"
         else:

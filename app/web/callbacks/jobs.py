@@ -93,7 +93,7 @@ class JobCallbacks:
     def compose(self, request: gr.Request, listens: bool = False) -> Iterator[object]:
         """Generate the music of the session's job; yield values of the player.
 
-        With `listens`, they have sound of the bars that are finished.
+        With `listens`, it is played while it is written.
         """
         session = self._view.session(request)
         asked = session.asked

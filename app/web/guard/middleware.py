@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
@@ -31,11 +32,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 FAILED = "The call failed; see the program's log."
 HEALTH = "/healthz"
-_FOREVER = {
-    "Content-Type": "text/javascript; charset=utf-8",
-    "Cache-Control": "public, max-age=31536000, immutable",
-}
-"""Headers of a module, whose address changes with its content."""
+_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+"""Headers of a module or SoundFont, whose address changes with its content."""
+_TYPES = {".js": "text/javascript; charset=utf-8", ".sf2": "application/octet-stream"}
 _TEXT = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store"}
 _log = logging.getLogger(__name__)
 
@@ -72,7 +71,7 @@ class Guard:
             health: returns the state of the page; it needs no login.
             hosts: the names under which the page is served.
             policy: the Content-Security-Policy of the page.
-            modules: JavaScript of the page.
+            modules: JavaScript of the page, and the SoundFont of its synthesizer.
             check_call: raises RefusedError if the body of a call is malformed.
             max_upload_bytes: maximum size of an uploaded file.
             root_path: the page's path behind a proxy, which may be part of paths.
@@ -134,7 +133,8 @@ class Guard:
         for modules in self._modules:
             module = modules.at(path)
             if module is not None:
-                await respond(send, 200, module, _FOREVER)
+                kind = {"Content-Type": _TYPES[PurePosixPath(path).suffix]}
+                await respond(send, 200, module, kind | _FOREVER)
                 return True
         return False
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 
-from app.player.assets import EVENTS, MODULES, SCRIPT, STYLE, Modules, template
+from app.player.assets import EVENTS, MODULES, STYLE, Modules, script, sound_bank, template
 from app.server.downloads import MENU
 
-TEMPLATE = template(MENU)
-SOURCES = {address: source.decode() for address, source in MODULES.sources.items()}
+TEMPLATE, SCRIPT = template(MENU), script(sound_bank(None))
+VENDOR, WORKLET = "vendor/", "sound/worklet.js"
+SOURCES = {
+    address: source.decode()
+    for address, source in MODULES.sources.items()
+    if not address.startswith(VENDOR)
+}
 CODE = "\n".join(SOURCES.values())
 IMPORT = re.compile(r'^import {([^}]*)} from "([^"]+)";$', re.MULTILINE)
 
@@ -17,7 +23,7 @@ IMPORT = re.compile(r'^import {([^}]*)} from "([^"]+)";$', re.MULTILINE)
 def test_the_files_suit_gradios_template_and_each_other():
     assert STYLE.is_file()
     assert not any(sign in TEMPLATE for sign in ("${", "{{", "`", "<script"))
-    assert "http" not in CODE + SCRIPT + TEMPLATE
+    assert "://" not in CODE + SCRIPT + TEMPLATE
     used = set(re.findall(r'part\("([^"]+)"\)', CODE))
     assert len(used) > 30
     assert all(f'data-part="{name}"' in TEMPLATE for name in used)
@@ -41,13 +47,43 @@ def test_every_import_names_an_export_of_a_module_beside_it():
     for address, source in SOURCES.items():
         for names, relative in IMPORT.findall(source):
             target = posixpath.normpath(posixpath.join(posixpath.dirname(address), relative))
+            if target.startswith(VENDOR):
+                continue
             imported.add(target)
             for name in names.split(","):
                 kind = rf"^export (const|class|(async )?function) {name.strip()}\b"
                 assert re.search(kind, SOURCES[target], re.MULTILINE), (address, name)
         assert source.count("import ") == len(IMPORT.findall(source))
-    assert imported == set(SOURCES) - {"player.js"}
+    assert imported == set(SOURCES) - {"player.js", WORKLET}
+    assert f'new URL("{WORKLET.split("/")[1]}", import.meta.url)' in CODE
     assert "export function start(" in SOURCES["player.js"]
+
+
+def test_the_synthesizer_is_the_one_that_its_hash_and_script_name_and_has_its_licence():
+    folder = STYLE.parent / "js" / VENDOR
+    digest, name = (folder / "spessasynth.js.sha256").read_text(encoding="utf-8").split()
+    source = MODULES.sources[VENDOR + name]
+    assert hashlib.sha256(source).hexdigest() == digest
+    versions = re.findall(r"[a-z_-]+ \d+\.\d+\.\d+", source.decode().splitlines()[0])
+    script = (folder / "build.sh").read_text(encoding="utf-8")
+    assert len(versions) == 2
+    assert all(version.replace(" ", "@") in script for version in versions)
+    assert "Apache License" in (folder / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_browsers_get_the_soundfont_of_the_server_unless_it_is_missing_or_large(
+    tmp_path, monkeypatch
+):
+    own = tmp_path / "own.sf2"
+    own.write_bytes(b"RIFF")
+    default, bank = sound_bank(None), sound_bank(own)
+    assert bank.at(f"/music{bank.route}bank.sf2") == b"RIFF"
+    assert bank.route != default.route
+    assert f'{{"font": "{bank.route}bank.sf2"}}' in script(bank)
+    monkeypatch.setattr("app.player.assets.MOST_SOUNDFONT_BYTES", 3)
+    for path in (tmp_path / "none.sf2", tmp_path / "." / "own.sf2"):
+        sound_bank.cache_clear()
+        assert '{"font": null}' in script(sound_bank(path))
 
 
 def test_the_address_changes_with_the_modules_and_works_under_any_root_path():

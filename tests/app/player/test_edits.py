@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.player.edits import MOST_CHANGES, MOST_SEMITONES, Edit, NoteChange
+from app.player.edits import MOST_CHANGES, MOST_SEMITONES, Edit, NewNote, NoteChange
 from app.player.frames import UNITS_PER_BEAT, onset_units, track_ids
 from tests.support.midi_files import without_overlaps
 from tokenization.errors import MidiError
@@ -89,6 +89,34 @@ def test_a_moved_note_cuts_the_note_whose_key_it_strikes():
     assert notes_of(edit.apply(data, score, [0, 0])) == [[[0, 96, 61, 80]], [[96, 96, 64, 81]]]
 
 
+@given(rows, st.integers(0, 900), st.integers(1, 300), st.integers(1, 127))
+def test_a_new_note_is_there_alone_on_its_key_and_velocities_change_nothing_else(
+    melody, onset, length, velocity
+):
+    data, score, ids = piece(Track.of(melody), Track.of([(0, 96, 30, 80)], program=33))
+    before = score.tracks[0].notes.tolist()
+    edited = notes_of(
+        Edit(added=(NewNote(ids[0], onset, 90, length, velocity),)).apply(data, score, ids)
+    )
+    assert sorted(edited[0]) == sorted([*before, [onset, length, 90, velocity]])
+    first = before[0]
+    louder = NoteChange(ids[0], first[0], first[2], velocity=velocity)
+    edited = notes_of(Edit((louder,)).apply(data, score, ids))
+    assert edited == [[[*first[:3], velocity], *before[1:]], [[0, 96, 30, 80]]]
+
+
+def test_a_new_note_cuts_the_one_that_sounds_and_replaces_the_one_that_begins_with_it():
+    data, score, ids = piece(Track.of([(0, 96, 60, 80), (192, 48, 60, 82)]))
+    for onset, notes in (
+        (24, [[0, 24, 60, 80], [24, 168, 60, 99], [192, 48, 60, 82]]),
+        (192, [[0, 96, 60, 80], [192, 300, 60, 99]]),
+    ):
+        edit = Edit(added=(NewNote(ids[0], onset, 60, 300, 99),))
+        assert notes_of(edit.apply(data, score, ids)) == [notes]
+    with pytest.raises(MidiError, match="track of a new note does not exist"):
+        Edit(added=(NewNote(7, 0, 60, 24, 99),)).apply(data, score, ids)
+
+
 def test_impossible_edits_are_refused_in_one_sentence():
     data, score, ids = piece(Track.of([(0, 96, 60, 80)]))
     for change, said in (
@@ -118,6 +146,10 @@ def test_malformed_values_are_no_edit():
         {"moved": [[0, 0, 60, 0, 0, 1 << 40]]},
         {"removed": [[0, 0, "60"]]},
         {"removed": [[0, 0, 60]] * (MOST_CHANGES + 1)},
+        {"added": [[0, 0, 60, 24, 0]]},
+        {"added": [[0, -1, 60, 24, 9]]},
+        {"added": [[0, 0, 128, 24, 9]]},
+        {"velocities": [[0, 0, 60, 128]]},
         {"programs": [[0, 128]]},
         {"volumes": [[0, -1]]},
         {"volumes": [[0]]},
@@ -133,6 +165,8 @@ def test_values_of_the_player_are_an_edit():
     assert Edit.of({"semitones": -MOST_SEMITONES, "tempo": 10}) == Edit((), -MOST_SEMITONES, 10.0)
     sounds = Edit.of({"programs": [[0, 127]], "volumes": [[1, 0]]})
     assert sounds == Edit(programs=((0, 127),), volumes=((1, 0),))
+    drawn = Edit.of({"added": [[0, 96, 60, 24, 9]], "velocities": [[1, 0, 40, 7]]})
+    assert drawn == Edit((NoteChange(1, 0, 40, velocity=7),), added=(NewNote(0, 96, 60, 24, 9),))
     removed = Edit.of({"removed": [[0, 0, 60]] * MOST_CHANGES})
     assert removed is not None
     assert len(removed.changes) == MOST_CHANGES

@@ -218,17 +218,6 @@ def test_sound_begins_shortly_before_the_second_that_is_asked_for(heard, tmp_pat
     assert soundfile.info(muted).duration == pytest.approx(seconds - 20)
     for second in (-1e300, 1e300):
         assert 0 <= heard.mix(job, PROMPT_ALONE, (), second)[1] < seconds
-    # the sound of a job is that of its new music
-    splice = float(upload.prompt.score.seconds_at(upload.prompt.splice_ticks))
-    options, rows = MusicOptions(bars=2, seed=1), []
-    for is_whole in (True, False):
-        frame = list(heard.compose("me", upload, options, whole_sound=is_whole))[-1]
-        rows += frame["variations"]
-    assert rows[0]["audio_from"] == 0
-    assert splice - 15 < rows[1]["audio_from"] <= splice - 10
-    whole, part = (soundfile.info(row["audio"]).duration for row in rows)
-    assert part == pytest.approx(whole - rows[1]["audio_from"])
-    assert heard._sound_speed["fake"].value
 
 
 def test_a_long_silence_before_the_first_note_is_left_out(heard, tmp_path):
@@ -250,7 +239,7 @@ def test_a_long_silence_before_the_first_note_is_left_out(heard, tmp_path):
 
 def test_tracks_are_muted_by_the_ids_of_the_frames(heard, upload):
     """Each id of the frames, in the prompt and in new music, is a track of the sound."""
-    last = list(heard.compose("me", upload, MusicOptions(bars=2, seed=1), whole_sound=True))[-1]
+    last = list(heard.compose("me", upload, MusicOptions(bars=2, seed=1), renders=True))[-1]
     sound = heard.kept.get(last["job"])[1].sound
     stems_of_piece = sound.render(0)
     ids = [frame["id"] for frame in upload.prompt_frame()["tracks"]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -31,7 +30,8 @@ ME = "someone"
 
 
 def composing(studio, upload=None, *, job=None, who=ME, **how: Any) -> Any:
-    return studio.compose(who, upload, replace(MusicOptions(bars=3, seed=7, takes=1), **how), job)
+    options = replace(MusicOptions(bars=3, seed=7, takes=1), **how)
+    return studio.compose(who, upload, options, job, renders=True)
 
 
 def compose(studio, upload=None, **how) -> Any:
@@ -157,7 +157,7 @@ def test_a_failure_of_the_sound_is_an_alert_and_never_discards_the_music(
     assert last["phase"] == "done"
     assert last["alert"].startswith("The sound could not be rendered (see the program's log)")
     for index, row in enumerate(last["variations"]):
-        assert row["sound"] == "none"
+        assert "audio" not in row
         assert studio.file(last["job"], index, "midi").read_bytes()[:4] == b"MThd"
     assert len([record for record in caplog.records if record.exc_info]) == 2
 
@@ -257,76 +257,45 @@ def test_files_are_requested_by_job_variation_and_kind_until_they_are_removed(
         assert studio.knows(last) is studio.knows(opened.id) is is_kept, who
 
 
-def heard(studio, upload=None, *, listens=True, **how: Any) -> Any:
-    options = replace(MusicOptions(bars=3, seed=7, takes=1), **how)
-    return list(studio.compose(ME, upload, options, listens=listens))
-
-
-def test_the_parts_of_finished_bars_follow_each_other_from_the_splice_to_the_end(studio, upload):
-    frames = heard(studio, upload)
-    lives = [frame["live"] for frame in frames if "live" in frame]
-    counts = [len(live["parts"]) for live in lives]
-    assert counts == sorted(counts)
-    assert counts[-1] >= 3
-    assert (lives[-1]["whole"], lives[-1]["starts"]) == (True, True)
-    assert frames[-1]["live"]["whole"]  # a page that missed the frames before can still play it
-    parts = lives[-1]["parts"]
-    at = float(upload.prompt.score.seconds_at(upload.prompt.splice_ticks))
-    for path, begin, seconds in parts:
-        assert begin == pytest.approx(at, abs=1e-4)
-        assert soundfile.info(path).duration == pytest.approx(seconds, abs=1e-4)
-        at = begin + seconds
-    first = next(frame for frame in frames if frame.get("live", {"parts": ()})["parts"])
-    assert first["phase"] == "composing"  # before the music is finished
-    folder = Path(frames[-1]["variations"][0]["midi"]).parent
-    assert Path(parts[0][0]).is_relative_to(folder)
-    studio.leave(ME)
-    assert not Path(parts[0][0]).exists()
-
-
-def test_a_piece_from_nothing_has_no_new_part_and_is_heard_from_its_start_if_asked(studio, upload):
-    frames = heard(studio)
-    lives = [frame["live"] for frame in frames if "live" in frame]
-    assert lives[-1]["parts"][0][1] == 0
-    assert "prompt" not in frames[-1]
-    assert "new_midi" not in frames[-1]["variations"][0]
-    assert frames[-1]["title"] == "A new piece"
-    shutil.rmtree(studio.folders.root)
-    assert not any("live" in frame for frame in heard(studio, listens=False))
-    assert not list(studio.folders.root.rglob(".*"))
-    # the player shows the bars that are waited for
-    frame = waiting(upload, 7)
-    assert (frame.get("phase"), len(frame.get("prompt", {})["tracks"])) == ("waiting", 2)
-    assert [waiting(None, bars).get("timeline", {}).get("end") for bars in (7, 16)] == [28, 64]
-
-
-def test_bars_are_heard_once_the_takes_have_been_ranked_after_them(studio, upload):
-    frames = heard(studio, upload, takes=3, bars=6)
-    lives = [frame["live"] for frame in frames if "live" in frame and 0 < frame["progress"] < 1]
-    assert any(live["parts"] for live in lives)
-    assert frames[-1]["live"]["whole"]
+def test_music_that_is_heard_while_it_is_written_does_not_change(studio, upload, monkeypatch):
+    monkeypatch.setattr(studios, "FRAME_SECONDS", 0.0)
+    monkeypatch.setattr(continuation, "SECONDS_BETWEEN_REPORTS", 0.0)
+    for how in ({}, {"takes": 3, "bars": 6}):
+        options = replace(MusicOptions(bars=3, seed=7, takes=1), **how)
+        frames = list(studio.compose(ME, upload, options, listens=True))
+        assert all(frame["listens"] for frame in frames)
+        writing = [frame for frame in frames if "written" in frame]
+        written = [frame["written"] for frame in writing]
+        assert written == sorted(written)
+        assert any(frame["timeline"]["end"] > frame["written"] > 16 for frame in writing), how
+        last = notes_until(frames[-1], 1e9)
+        for frame in writing:
+            assert notes_until(frame, frame["written"]) == notes_until(frames[-1], frame["written"])
+        assert last
     again = compose(studio, upload, takes=3, bars=6, rank_every=4)
     first, second = (
         Path(frames[-1]["variations"][0]["midi"]).read_bytes() for frames in (frames, again)
     )
     assert first == second
+    assert not any("listens" in frame for frame in again)
 
 
-def test_music_that_cannot_be_heard_is_made_as_always_and_a_closed_job_leaves_no_folder(
-    studio, upload, monkeypatch, caplog
-):
-    steps = studio.compose(ME, upload, MusicOptions(bars=40, takes=1), listens=True)
-    while not next(steps).get("live", {"parts": ()})["parts"]:
-        pass
-    (folder,) = studio.folders.root.glob("*/*")
-    steps.close()
-    assert not folder.exists()
+def notes_until(frame, beat):
+    """Notes of the first variation before a time in quarter notes, with their tracks."""
+    return {
+        (track["id"], note)
+        for track in frame["variations"][0]["tracks"]
+        for note in track["notes"].split(";")
+        if note and int(note.split(",")[0]) < 96 * beat
+    }
 
-    def fail(*_: object) -> bool:
-        raise sound.SoundError("the SoundFont is broken")
 
-    monkeypatch.setattr("app.server.job.GrowingSound.add", fail)
-    last = heard(studio, upload)[-1]
-    assert last["phase"] == "done"
-    assert last["variations"][0]["sound"] == "ready"
-    assert "cannot be heard" in caplog.text
+def test_a_piece_from_nothing_has_no_new_part_and_the_bars_that_are_waited_for(studio, upload):
+    frames = compose(studio)
+    assert "prompt" not in frames[-1]
+    assert "new_midi" not in frames[-1]["variations"][0]
+    assert frames[-1]["title"] == "A new piece"
+    # the player shows the bars that are waited for
+    frame = waiting(upload, 7)
+    assert (frame.get("phase"), len(frame.get("prompt", {})["tracks"])) == ("waiting", 2)
+    assert [waiting(None, bars).get("timeline", {}).get("end") for bars in (7, 16)] == [28, 64]

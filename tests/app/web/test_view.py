@@ -8,7 +8,6 @@ import gradio as gr
 import pytest
 
 from app.compose.options import MusicOptions
-from app.server.estimates import Rate
 from tests.support.seen import SOMEONE, event, read
 
 
@@ -33,11 +32,7 @@ def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkey
     assert "after the model's first piece" in view.estimate
     studio = calls.studio
     list(studio.compose("me", upload, MusicOptions(bars=2, seed=1)))
-    generating = studio.scheduler.seconds_needed("fake", upload.prompt, 8, 2)
-    studio._sound_speed["fake"] = Rate()
-    studio._sound_speed["fake"].learn(30, 1)
-    seconds = studio.seconds_needed("fake", upload.prompt, 8, 2)  # sound included
-    assert seconds - generating == pytest.approx(2 * (10 + 8 * 2.5) / 30)
+    assert studio.seconds_needed("fake", upload.prompt, 8, 2) > 0
 
     def seconds_needed(name, prompt, bars, variations):
         assert (name, prompt) == ("fake", upload.prompt)
@@ -45,7 +40,7 @@ def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkey
 
     monkeypatch.setattr(studio, "seconds_needed", seconds_needed)
     for length, unit, variations, study, text in (
-        (10, "bars", 1, 0, "about <b>5 s</b>, sound included"),
+        (10, "bars", 1, 0, "about <b>5 s</b>"),
         (10, "bars", 1, 30, "about <b>35 s</b>"),
         (10, "seconds", 1, 0, "about <b>2 s</b>"),
         (240, "bars", 2, 0, "about <b>4 min</b>"),

@@ -10,15 +10,16 @@ import { Hands } from "./hands/index.js";
 import { PromptRegion } from "./region.js";
 import { AskedRows, linesOf, sheetWith } from "./roll/asked.js";
 import { Roll } from "./roll/index.js";
-import { UNITS_PER_BEAT, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
+import { UNITS_PER_BEAT, controlReader, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
 import { BLANK_SCENE } from "./roll/view.js";
 import { Selection } from "./selection.js";
 import { Server } from "./server.js";
-import { Sound } from "./sound.js";
+import { PROMPT, Sound } from "./sound/index.js";
 import { TempoMap } from "./tempo.js";
 import { TrackList } from "./tracks.js";
 
-const BUSY = ["waiting", "composing", "rendering"];
+const BUSY = ["waiting", "composing"];
+const PEDAL = 64; // the controller
 const LEAD_IN_BEATS = 8; // of the prompt, played before the new music
 const TEXTS =
   "textarea, select, [contenteditable], [role=textbox], input:not([type=range], [type=checkbox], [type=radio], [type=button], [type=file])";
@@ -35,10 +36,11 @@ class Player {
   isRecounted = false; // its bar lines have changed
   isEdited = false; // the next frame has the same piece after an edit
   isListOpen = false; // the table of tracks, if it can be opened
+  along = { job: "" }; // the music that is played while it is written
   isByKeys = false; // whether the last input came from the keyboard
 
-  /** `element`, `trigger`, `server`: as Gradio passes them to the script of an HTML component. */
-  constructor({ element, trigger, server }) {
+  /** `element`, `trigger`, `server`: as Gradio passes them to the script of an HTML component; `font`: see `Synth`. */
+  constructor({ element, trigger, server, font }) {
     this.part = (name) => element.querySelector(`[data-part="${name}"]`);
     const { part } = this;
     this.box = part("player");
@@ -69,27 +71,24 @@ class Player {
       onWrite: () => trigger("write"),
     });
     this.tracks = new TrackList(part("tracks"), {
-      onMix: () => {
-        this.sound.leaveLive();
-        this.sound.retry();
-        this.render();
-      },
+      onMix: () => this.render(),
       onChoice: (ids) => trigger("tracks", ids),
       onWork: (written, rests) => this.selection.setTracks(written, rests),
       onSound: (row) => this.hands.trackSound.toggle(row),
     });
     this.compare = new Variations(part("chips"), this.roll, { onChoice: (index) => this.choose(index) });
-    this.sound = new Sound(part, this.server, this.roll, {
-      onMix: (isHeard) => this.settleMix(isHeard),
-      onMove: () => this.render(),
-      onError,
-    });
+    this.sound = new Sound(part, this.server, this.roll, { font, onMix: (isHeard) => this.settleMix(isHeard), onError });
     this.blind = new BlindTest(part, this.sound, {
       show: (index) => {
         this.choose(index);
-        if (this.sound.deck.paused) this.sound.toggle();
+        if (!this.sound.isPlaying && !this.sound.engine.isPending) this.sound.play(this.sound.position);
       },
-      onChange: () => this.box.classList.toggle("blind", this.blind.isOpen),
+      onChange: () => {
+        this.sound.pause();
+        this.sound.isBlind = this.blind.isOpen;
+        this.box.classList.toggle("blind", this.blind.isOpen);
+        this.render();
+      },
     });
     this.hands = new Hands(part, this.roll, this.sound, {
       onEdit: (edit) => {
@@ -111,7 +110,8 @@ class Player {
       const { hue, drums, id = hue } = track;
       const notes = this.reader(`${name}/${index}/${drums}`, noteReader(drums))(track.notes);
       const longest = notes.reduce((most, note) => Math.max(most, note.off - note.on), 1);
-      return { ...track, id, notes, longest, isNew, isQuiet: this.tracks.isQuiet(id) };
+      const controls = this.reader(`${name}/${index}/controls`, controlReader)(track.controls ?? "");
+      return { ...track, id, notes, controls, longest, isNew, isQuiet: this.tracks.isQuiet(id) };
     });
   }
 
@@ -129,13 +129,14 @@ class Player {
     return this.frame.busy ?? BUSY.includes(this.frame.phase);
   }
 
-  /** Whether the shown piece has, or will have, sound that is mixed from its tracks. */
+  /** Whether tracks can be muted: by the synthesizer, or in what the server renders. */
   get canMute() {
     const { prompt, variations } = this.frame;
-    return this.server.canMix && [prompt, ...variations].some((one) => one?.sound && one.sound !== "none");
+    return this.sound.hasSynth || (this.server.canMix && [prompt, ...variations].some((one) => one?.sound && one.sound !== "none"));
   }
 
   render() {
+    if (this.recording) return this.renderRecording();
     const { frame, part } = this;
     const variation = frame.variations[this.chosen] ?? frame.variations[0];
     const timeline = variation?.timeline ?? frame.timeline;
@@ -152,15 +153,28 @@ class Player {
     this.renderActions(variation);
   }
 
-  renderBlank() {
-    this.roll.show(BLANK_SCENE, { reset: true });
+  /** The notes that are being recorded, in place of the piece. */
+  renderRecording() {
+    const { notes, bar, now, isNew } = this.recording;
+    const count = Math.ceil(Math.max(16, now + 2 * bar) / bar);
+    const bars = Array.from({ length: count + 1 }, (_, index) => index * bar);
+    const layer = { id: 0, hue: 0, drums: false, isNew: true, isQuiet: false, longest: bars.at(-1) };
+    for (const name of ["empty", "offers", "actions"]) this.part(name).hidden = true;
+    this.part("title").textContent = "Recording";
+    this.part("subtitle").textContent = "";
+    const born = -Infinity; // without a flash
+    this.renderBlank({ ...BLANK_SCENE, layers: [{ ...layer, notes: notes.map((note) => ({ ...note, born })) }], bars, end: bars.at(-1), pen: now }, isNew);
+  }
+
+  renderBlank(scene = BLANK_SCENE, reset = true) {
+    this.roll.show(scene, { reset });
     this.region.show({ ...BLANK_SCENE, isOpen: false });
     this.asked.show(null, [], { canAsk: false });
     this.selection.show({ bars: [], gap: null, canSelect: false, canAdd: false, isSet: false });
-    [this.tempo, this.shownJob] = [new TempoMap(), this.frame.job];
+    [this.tempo, this.shownJob] = [new TempoMap(), this.recording ? null : this.frame.job];
     this.renderTracks([]);
     this.compare.show([], 0);
-    this.renderSound(0);
+    this.renderSound([], { splice: 0, end: 0, isNew: true });
     this.hands.show(null);
   }
 
@@ -169,7 +183,6 @@ class Player {
     const bars = this.reader(`bars/${chosen}`, () => rowReader(([unit]) => unit / UNITS_PER_BEAT))(timeline.bars);
     const points = this.reader(`tempos/${chosen}`, () => rowReader(([unit, ms]) => [unit / UNITS_PER_BEAT, ms / 1000]))(timeline.tempos);
     this.tempo = new TempoMap(points);
-    if (this.isEdited) this.sound.retime(this.tempo);
     const before = this.layersOf(frame.prompt?.tracks ?? [], "prompt", false);
     const all = frame.variations.map((one, index) => this.layersOf(one.tracks, `new/${index}`, true));
     const layers = [...before, ...(variation ? all[Math.max(0, frame.variations.indexOf(variation))] : [])];
@@ -194,7 +207,6 @@ class Player {
     this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: hasBars, isSet: hasBars });
     if (started) {
       this.shownJob = frame.job;
-      this.sound.isNewPiece = true;
       if (pen !== null || frame.phase === "waiting") this.scrollIntoView();
     }
     this.renderTracks(sounding);
@@ -204,11 +216,10 @@ class Player {
         from: splice,
         to: gap?.stop ?? (one.timeline ?? timeline).end,
         facts: one.facts ?? factsOf(all[index]),
-        isComing: one.sound === "making",
       })),
       chosen,
     );
-    this.renderSound(splice);
+    this.renderSound(layers, { splice, end: timeline.end, limit: this.limitOf(bars, pen, splice), isNew: started });
     const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
     this.hands.show(frame.example || !frame.job ? null : scene, { region: this.loopRegion(scene), bpm: frame.prompt?.bpm, canEdit, isBusy: this.isBusy, rows });
@@ -245,37 +256,50 @@ class Player {
     this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], hasSound: Boolean(frame.job) && !frame.example, isBusy: this.isBusy, isSolo: isSolo(layers) });
   }
 
-  renderSound(splice) {
-    const { frame, chosen, tempo } = this;
-    const isComing = (frame.variations[chosen]?.sound ?? frame.prompt?.sound) === "making";
-    const start = splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0;
-    this.sound.show({
-      wanted: this.wantedSound(start),
-      why: this.isBusy ? "It can be played when the music is written." : frame.job ? "This music has no sound." : "There is no music yet.",
-      job: frame.job,
-      tempo,
-      splice,
-      start,
-      isComing,
-      frame,
-    });
+  /** Up to where the music is written, in quarter notes; Infinity if all of it is. */
+  limitOf(bars, pen, splice) {
+    const { phase, listens, written } = this.frame;
+    if (phase === "waiting") return this.gap ? Infinity : splice;
+    if (pen === null) return Infinity;
+    return listens && !this.chosen ? (written ?? splice) : (bars.findLast((bar) => bar <= pen + 0.01) ?? 0);
   }
 
-  /** The sound of the shown piece, see `Sound`; null if there is none. A new piece is played from `start`. */
-  wantedSound(start) {
-    const { frame, chosen, sound } = this;
-    const { job } = frame;
-    const variation = frame.variations[chosen];
+  renderSound(layers, { splice, end, limit = Infinity, isNew }) {
+    const { frame, chosen, tempo, roll } = this;
+    const isPrompt = frame.phase === "prompt";
     const without = this.tracks.silent();
-    const index = variation?.audio || variation?.sound === "ready" ? chosen : -1;
-    const name = `${job}/${index}`;
-    const second = sound.secondOf(name, start, variation?.audio ? (variation.audio_from ?? 0) : undefined);
-    if (variation?.audio && !without.length && second === (variation.audio_from ?? 0)) {
-      return { name, second, key: variation.audio, path: variation.audio };
-    }
-    if (!this.server.canMix || !job) return null;
-    if (index < 0 && (frame.prompt?.sound !== "ready" || frame.phase === "done")) return null;
-    return { name, second, key: `${name}/${second}/${without}`, request: { job, variation: index, without, second } };
+    const index = isPrompt ? -1 : chosen;
+    const name = isPrompt || frame.phase === "waiting" ? PROMPT : `${frame.job}/${chosen}`;
+    const isRendered = (isPrompt || frame.example ? frame.prompt : frame.variations[chosen])?.sound === "ready";
+    this.sound.show({
+      name: frame.job && name,
+      wanted: isRendered && this.server.canMix ? { name, key: `${frame.job}/${index}/${without}`, request: { job: frame.job, variation: index, without } } : null,
+      tracks: channelsOf(layers, roll),
+      why: this.isBusy ? "It can be played when the music is written." : frame.job ? "This music has no sound." : "There is no music yet.",
+      tempo,
+      splice,
+      end,
+      limit,
+      isEdited: this.isEdited,
+      start: !isNew ? null : splice > 0 && frame.variations.length ? tempo.secondsAt(Math.max(0, splice - LEAD_IN_BEATS)) : 0,
+    });
+    if (frame.listens) this.playAlong(splice, Math.min(limit, end), end);
+  }
+
+  /** Begins to play the music that is being written, once it will not be overtaken. */
+  playAlong(splice, limit, end) {
+    const { frame, sound, tempo } = this;
+    const isDone = frame.phase === "done";
+    const isKnown = this.along.job === frame.job;
+    if (!isKnown) this.along = { job: frame.job, since: 0, isOver: isDone }; // not if a page opens with finished music
+    if (frame.progress > 0) this.along.since ||= performance.now(); // it has begun to write
+    this.along.isOver ||= isKnown && sound.isPlaying && sound.position > tempo.secondsAt(splice);
+    const [written, whole] = [limit, end].map((beat) => tempo.secondsAt(beat) - tempo.secondsAt(splice));
+    const speed = (1000 * written) / (performance.now() - this.along.since);
+    const isReady = isDone || (sound.hasSynth && written > 0 && written + speed * whole >= whole);
+    if (this.along.isOver || !isReady || !sound.canPlay) return;
+    this.along.isOver = true;
+    sound.play(tempo.secondsAt(splice));
   }
 
   /** Keeps the requested mutes if their mix is now audible, else takes them back. */
@@ -332,10 +356,8 @@ class Player {
 
   choose(index) {
     if (index >= this.frame.variations.length || index === this.chosen) return;
-    this.sound.leaveLive();
     this.chosen = index;
     this.choices.set(this.frame.job, index);
-    this.sound.retry();
     this.render();
   }
 
@@ -382,6 +404,11 @@ class Player {
     const events = new AbortController();
     const onPage = (name, call) =>
       document.addEventListener(name, (event) => (element.isConnected ? call(event) : events.abort()), { capture: true, signal: events.signal });
+    onPage("played-key", (event) => this.sound.key(event.detail) && event.preventDefault());
+    onPage("recording", ({ detail }) => {
+      this.recording = detail && { ...detail, isNew: !this.recording };
+      this.render();
+    });
     onPage("keydown", (event) => this.onKey(event));
     onPage("keyup", (event) => event.key === " " && this.onKey(event));
     onPage("pointerdown", (event) => {
@@ -478,9 +505,27 @@ function factsOf(layers) {
   return notes === 1 ? "1 note" : `${notes} notes`;
 }
 
-/** Starts the player of an HTML component with what Gradio passes to its script. */
-export function start({ props, watch, ...gradio }) {
-  const player = new Player(gradio);
+/** What the synthesizer plays: the notes that the roll shows, by track. */
+function channelsOf(layers, roll) {
+  const channels = new Map();
+  for (const layer of layers) {
+    const { id, program, drums, isQuiet } = layer;
+    if (!channels.has(id)) channels.set(id, { id, program: program ?? 0, drums, gain: isQuiet ? 0 : 1, notes: [], controls: [] });
+    const { notes, controls } = channels.get(id);
+    for (const note of layer.notes) {
+      const off = roll.seenEnd(layer, note);
+      if (off !== null) notes.push({ ...note, stop: layer.drums ? note.stop : off });
+    }
+    const isCut = !layer.isNew && roll.cut && roll.splice > 0;
+    controls.push(...(isCut ? layer.controls.filter(({ at }) => at < roll.splice) : layer.controls));
+    if (isCut && layer.controls.length) controls.push({ at: roll.splice, kind: PEDAL, value: 0 });
+  }
+  return [...channels.values()];
+}
+
+/** Starts the player of an HTML component with what Gradio passes to its script; `font`: path of the SoundFont. */
+export function start({ props, watch, root, ...gradio }, { font }) {
+  const player = new Player({ ...gradio, font: font && root + font });
   const accept = () => {
     if (props.value) player.show(JSON.parse(JSON.stringify(props.value))); // a plain copy of a reactive value
   };

@@ -14,6 +14,9 @@ const HOW = "Play with the mouse or a finger, the keys A to ', or a MIDI keyboar
 
 const counted = (amount, what) => `${amount} ${what}${amount === 1 ? "" : "s"}`;
 
+/** Tells the player something; returns whether it has used it. */
+const tell = (name, detail) => !document.dispatchEvent(new CustomEvent(name, { detail, cancelable: true }));
+
 class Recorder {
   take = null;
   takes = 0;
@@ -24,10 +27,11 @@ class Recorder {
     this.tones = new Tones();
     const heard = {
       onPress: (pitch, velocity, time) => {
-        this.tones.press(pitch, velocity);
+        if (!this.sound(pitch, velocity)) this.tones.press(pitch, velocity);
         this.take?.press(pitch, velocity, time);
       },
       onRelease: (pitch, time) => {
+        this.sound(pitch, 0);
         this.tones.release(pitch);
         this.take?.release(pitch, time);
       },
@@ -49,8 +53,14 @@ class Recorder {
     part("midi").addEventListener("click", async () => this.say(await listenToMidi(heard)));
   }
 
+  /** Has a key played by the synthesizer of the player, or released (velocity 0); returns whether it can. */
+  sound(pitch, velocity) {
+    return tell("played-key", { pitch, velocity, program: Number(this.part("instrument").value) });
+  }
+
   open(isOpen) {
     const { part } = this;
+    if (isOpen) this.sound(null, 0); // so that it is loaded
     if (!isOpen && this.take) this.leave();
     part("panel").hidden = !isOpen;
     part("open").setAttribute("aria-expanded", isOpen);
@@ -102,12 +112,14 @@ class Recorder {
     if (ticks === null) this.say("Recording: the first note begins the first bar.");
     else if (ticks < 0) this.say(`Count-in: ${Math.min(count, Math.floor(count + ticks / take.metre.beat) + 1)}`);
     else this.say(`Recording: bar ${Math.floor(ticks / take.metre.bar) + 1}`);
+    tell("recording", take.shown(ticks ?? 0)); // the player shows the notes
   }
 
   leave() {
     clearInterval(this.timer);
     const { take } = this;
     this.take = null;
+    tell("recording", null);
     this.show(false);
     return take;
   }

@@ -51,6 +51,12 @@ export class Take {
     if (this.zero !== null) this.pedal.push({ tick: Math.max(0, Math.round(this.ticksAt(time))), value });
   }
 
+  /** What was played until now, in quarter notes: {notes, bar, now}; keys that are down sound until now. */
+  shown(ticks) {
+    const notes = this.notes.map(({ on, off = ticks, pitch, velocity }) => ({ on: Math.max(0, on / TICKS), off: Math.max(on + 1, off) / TICKS, pitch, velocity }));
+    return { notes, bar: this.metre.bar / TICKS, now: Math.max(0, ticks / TICKS) };
+  }
+
   /** The take as a file is to contain it, in whole bars; bars before the first note are left out. */
   finish(time) {
     for (const { pitch } of this.notes) this.release(pitch, time);

@@ -1,4 +1,4 @@
-// What the player of the keys hears at once: simple tones, and the clicks of the metronome.
+// The clicks of the metronome, and simple tones for keys while there is no synthesizer.
 
 const RELEASE = 0.12; // seconds until a tone has faded after its key is released
 const LONGEST = 4; // seconds of a tone

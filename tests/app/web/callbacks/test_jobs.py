@@ -216,6 +216,7 @@ def test_a_full_disk_is_reported_in_one_sentence_and_leaves_no_file(
     monkeypatch.setattr("app.audio.stems.tempfile.mkdtemp", lambda **_: full(tmp_path))
     monkeypatch.setattr("app.server.job_audio.stems.render", render)
     frames, view = make(calls, bars=2)
-    assert frames[-1]["alert"].startswith("the audio cannot be written (No space left on device); ")
-    assert str(tmp_path) not in frames[-1]["alert"]
     assert "midi" in view.frame["variations"][0]  # without its sound
+    answer = calls.files.mix({"job": view.frame["job"], "variation": 0, "without": []})
+    assert "the audio cannot be written (No space left on device); " in answer["error"]
+    assert str(tmp_path) not in answer["error"]

@@ -51,8 +51,8 @@ export class BlindTest {
     this.show(this.order[place]);
     clearInterval(this.timer);
     this.timer = setInterval(() => {
-      const { deck } = this.sound;
-      const isPlayed = !deck.paused && deck.dataset.name === `${this.job}/${this.order?.[place]}`;
+      const { rendered } = this.sound;
+      const isPlayed = rendered.isPlaying && rendered.deck.dataset.name === `${this.job}/${this.order?.[place]}`;
       if (isPlayed && !this.heard.has(place)) {
         this.heard.add(place);
         this.render();
@@ -80,7 +80,7 @@ export class BlindTest {
 
   stop() {
     clearInterval(this.timer);
-    this.sound.deck.pause();
+    this.sound.pause();
   }
 
   end() {

@@ -22,7 +22,7 @@ export class Variations {
     });
   }
 
-  /** `variations`: {layers, from, to, facts, isComing} of each; times in quarter notes. */
+  /** `variations`: {layers, from, to, facts} of each; times in quarter notes. */
   show(variations, chosen) {
     this.variations = variations;
     this.chosen = chosen;
@@ -35,9 +35,7 @@ export class Variations {
     this.cards.forEach((card, index) => {
       card.setAttribute("aria-checked", index === chosen);
       card.tabIndex = index === chosen ? 0 : -1;
-      const { facts, isComing } = variations[index];
-      card.querySelector("small").textContent = facts;
-      card.classList.toggle("coming", isComing);
+      card.querySelector("small").textContent = variations[index].facts;
     });
     this.draw();
   }

@@ -1,4 +1,4 @@
-// Notes are selected on the roll, moved, lengthened and deleted, by mouse, finger or keys. The server changes
+// Notes are selected on the roll, moved, lengthened, made louder and deleted, by mouse, finger or keys. The server changes
 // the piece and sends it back; until then, the roll shows outlines where the notes will be.
 
 import { on } from "../dom.js";
@@ -8,6 +8,7 @@ const STEP = 0.25; // quarter notes: a sixteenth
 const FINE_STEP = 1 / 24; // with Alt: a step of the model's grid
 const NEAR = 4; // pixels around a note that belong to it
 const EDGE = 7; // pixels at the end of a note by which it is lengthened
+const MOST_HEARD = 6; // notes that are played when they are touched
 const SEND_MS = 500; // delay between the last key and the edit
 
 const unitsOf = (beats) => Math.round(beats * UNITS_PER_BEAT);
@@ -22,9 +23,12 @@ export class Editor {
   grip = null; // of a drag
   wanted = null; // keys to select when the edited piece comes
 
-  /** `onEdit(edit)` sends an edit, unless another one is on its way: then it returns false; `onChange()`: the selection has changed. */
-  constructor(roll, { onEdit, onChange }) {
-    Object.assign(this, { roll, onEdit, onChange });
+  /**
+   * `onEdit(edit)` sends an edit, unless another one is on its way: then it returns false; `onChange()`: the
+   * selection has changed; `onTouch(id, pitch, velocity)`: a note is to be heard. `pencil` draws new notes.
+   */
+  constructor(roll, pencil, { onEdit, onChange, onTouch }) {
+    Object.assign(this, { roll, pencil, onEdit, onChange, onTouch });
     const { canvas } = roll;
     const early = { capture: true };
     canvas.addEventListener("pointerdown", (event) => this.press(event), early);
@@ -37,6 +41,7 @@ export class Editor {
   show(canEdit) {
     this.canEdit = canEdit;
     this.sent = NO_CHANGE;
+    if (!canEdit) this.pencil.note = null;
     const known = new Set([...this.notes()].map((one) => one.key));
     this.chosen = new Set([...(this.wanted ?? this.chosen)].filter((key) => known.has(key)));
     this.wanted = null;
@@ -100,10 +105,13 @@ export class Editor {
     const { roll } = this;
     if (!this.isOn || !this.canEdit || event.button > 0 || event.offsetX < roll.keys || event.offsetY < roll.top) return;
     const hit = this.at(event.offsetX, event.offsetY);
-    if (!hit && event.pointerType !== "mouse") return this.select([]); // a finger moves the view
+    const draws = !hit && this.pencil.isOn && this.pencil.start(event, event.altKey ? FINE_STEP : STEP);
+    if (!hit && !draws && event.pointerType !== "mouse") return this.select([]); // a finger moves the view
     event.stopImmediatePropagation();
     roll.canvas.focus({ preventScroll: true });
     roll.canvas.setPointerCapture(event.pointerId);
+    if (draws) return this.select([]);
+    if (hit) this.onTouch(hit.layer.id, hit.note.pitch, hit.note.velocity);
     const adds = event.shiftKey || event.ctrlKey || event.metaKey;
     if (hit && !this.chosen.has(hit.key)) this.select(adds ? [...this.chosen, hit.key] : [hit.key]);
     else if (hit && adds) this.select([...this.chosen].filter((key) => key !== hit.key));
@@ -113,7 +121,11 @@ export class Editor {
   }
 
   drag(event) {
-    const { grip, roll } = this;
+    const { grip, roll, pencil } = this;
+    if (pencil.note) {
+      event.stopImmediatePropagation();
+      return pencil.drag(event, event.altKey ? FINE_STEP : STEP);
+    }
     if (!grip) {
       if (this.isOn && event.pointerType === "mouse" && !event.buttons) this.showCursor(event);
       return;
@@ -126,6 +138,8 @@ export class Editor {
       const step = event.altKey ? FINE_STEP : STEP;
       const beats = Math.round(right / roll.perBeat / step) * step;
       const higher = Math.round(-down / roll.measures().row);
+      const { layer, note, isEnd } = grip.hit;
+      if (!isEnd && !layer.drums && higher !== this.change.higher) this.onTouch(layer.id, note.pitch + higher, note.velocity);
       this.change = grip.hit.isEnd ? { ...NO_CHANGE, longer: beats } : { later: beats, higher, longer: 0 };
     }
     roll.request();
@@ -145,6 +159,10 @@ export class Editor {
   }
 
   release(event) {
+    if (this.pencil.note?.pointer === event.pointerId) {
+      event.stopImmediatePropagation();
+      return this.pencil.release();
+    }
     if (!this.grip || event.pointerId !== this.grip.pointer) return;
     event.stopImmediatePropagation();
     [this.grip, this.frame] = [null, null];
@@ -164,6 +182,30 @@ export class Editor {
     this.change = { later: change.later + later, higher: change.higher + higher, longer: change.longer + longer };
     this.later(() => this.send());
     this.roll.request();
+    if (higher) this.hear();
+  }
+
+  /** Plays the selected notes where they are now, if they are few. */
+  hear() {
+    const { higher } = this.change;
+    for (const { layer, note } of this.picked().slice(0, MOST_HEARD)) this.onTouch(layer.id, note.pitch + (layer.drums ? 0 : higher), note.velocity);
+  }
+
+  /** Adds a note: [id, onset, pitch, length, velocity]; returns whether it was sent. */
+  add([id, on, pitch, length, velocity]) {
+    if (!this.canEdit || !this.onEdit({ added: [[id, unitsOf(on), pitch, unitsOf(length), velocity]] })) return false;
+    this.wanted = new Set([keyOf(id, unitsOf(on), pitch)]);
+    return true;
+  }
+
+  /** Gives the selected notes a velocity. */
+  setVelocity(velocity) {
+    const picked = this.picked();
+    if (!picked.length || !this.canEdit) return;
+    const velocities = picked.map(({ layer, note }) => [layer.id, unitsOf(note.on), note.pitch, velocity]);
+    if (!this.onEdit({ velocities })) return this.later(() => this.setVelocity(velocity));
+    this.wanted = new Set(this.chosen);
+    for (const { layer, note } of picked.slice(0, MOST_HEARD)) this.onTouch(layer.id, note.pitch, velocity);
   }
 
   later(call) {
@@ -206,6 +248,7 @@ export class Editor {
       Escape: () => this.select([]),
       ".": () => this.walk(1),
       ",": () => this.walk(-1),
+      n: () => this.canEdit && this.pencil.addAt(this.roll.playhead ?? 0, this.picked(), STEP),
     };
     const moves = event.key.startsWith("Arrow") || event.key === "Escape";
     const call = command ? { a: () => this.select([...this.notes()].map((one) => one.key)) }[event.key] : calls[event.key];
@@ -223,6 +266,7 @@ export class Editor {
     const start = Math.min(lowerBound(all, (this.roll.playhead ?? 0) - 0.01, ({ note }) => note.on), all.length - 1);
     const next = all[last < 0 ? start : Math.max(0, Math.min(last + step, all.length - 1))];
     this.select([next.key]);
+    this.hear();
     this.roll.lookAt(next.note.on, false);
   }
 
@@ -239,6 +283,7 @@ export class Editor {
       const [left, top, width, height] = this.boxOf(one, whole);
       pen.strokeRect(left - 1.5, top - 1.5, width + 3, height + 3);
     }
+    this.pencil.draw(pen);
     if (frame) {
       pen.setLineDash([4, 3]);
       pen.strokeRect(frame.x, frame.y, frame.right - frame.x, frame.bottom - frame.y);

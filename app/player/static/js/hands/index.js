@@ -7,10 +7,12 @@ import { RULER } from "../roll/view.js";
 import { Editor } from "./editor.js";
 import { Loop } from "./loop.js";
 import { Metronome } from "./metronome.js";
+import { Pencil } from "./pencil.js";
 import { TrackSound } from "./track_sound.js";
 
 const TEMPO_RANGE = [20, 300]; // quarter notes per minute
 const MOST_SEMITONES = 24;
+const TOUCH_SECONDS = 0.4; // for which a touched note sounds
 const SEND_MS = 700; // delay between the last click and the edit
 const EDITS = ["slower", "faster", "lower", "higher", "edit"];
 const NO_CHANGE = { semitones: 0, tempo: 1, programs: [], volumes: [] }; // tempo: a factor
@@ -21,13 +23,17 @@ export class Hands {
   asked = NO_CHANGE; // not sent yet, and
   sent = NO_CHANGE; // on its way
 
-  /** `onEdit(edit)`: {moved, removed, semitones, tempo, programs, volumes} as in edits.py. */
+  /** `onEdit(edit)`: {added, moved, removed, velocities, semitones, tempo, programs, volumes} as in edits.py. */
   constructor(part, roll, sound, { onEdit }) {
     Object.assign(this, { part, roll, sound, onEdit });
     this.trackSound = new TrackSound(part, { onChange: (edit) => this.setSound(edit) });
     this.loop = new Loop(sound);
     this.metronome = new Metronome(sound);
-    this.editor = new Editor(roll, { onEdit: (edit) => this.send(edit), onChange: () => this.showTools() });
+    const onTouch = (id, pitch, velocity) => sound.touch(id, pitch, velocity, TOUCH_SECONDS);
+    this.pencil = new Pencil(part, roll, { onTouch, onAdd: (row) => this.editor.add(row) });
+    this.editor = new Editor(roll, this.pencil, { onEdit: (edit) => this.send(edit), onChange: () => this.showTools(), onTouch });
+    part("note-velocity").addEventListener("input", () => this.pencil.say());
+    part("note-velocity").addEventListener("change", () => this.editor.setVelocity(this.pencil.velocity));
     roll.onOverlay = (pen) => this.draw(pen);
     sound.onStep = () => {
       this.loop.step();
@@ -44,6 +50,7 @@ export class Hands {
       loop: toggle("loop", this.loop),
       metronome: toggle("metronome", this.metronome),
       edit: toggle("edit", editor),
+      pencil: toggle("pencil", this.pencil),
       slower: (event) => this.retime(event.shiftKey ? -10 : -1),
       faster: (event) => this.retime(event.shiftKey ? 10 : 1),
       lower: (event) => this.transpose(event.shiftKey ? -12 : -1),
@@ -73,9 +80,10 @@ export class Hands {
     write(part("loop"), region ? `Play ${region.text} again and again` : "", "title");
     this.metronome.show(scene?.bars, scene?.beats);
     this.bpm = bpm ?? 60 / Math.max(0.01, sound.tempo.secondsAt(1) - sound.tempo.secondsAt(0));
+    this.pencil.show(rows);
     this.editor.show(canEdit);
     this.trackSound.show(canEdit || isBusy ? rows : [], isBusy);
-    this.loop.prepare();
+    this.loop.show();
     this.showNumbers();
   }
 
@@ -88,6 +96,7 @@ export class Hands {
   showNumbers() {
     const { semitones, tempo } = this.wanted;
     write(this.part("tempo"), `${Math.round(this.bpm * tempo)} bpm`);
+    this.sound.alter({ tempo, semitones });
     write(this.part("semitones"), semitones ? `${semitones > 0 ? "+" : "−"}${Math.abs(semitones)}` : "Transpose");
   }
 
@@ -95,8 +104,12 @@ export class Hands {
     const { part, editor } = this;
     const count = editor.chosen.size;
     part("note-tools").hidden = !editor.isOn;
-    for (const button of part("note-tools").querySelectorAll("button")) grey(button, !editor.canEdit ? (this.isBusy ? BUSY_REASON : "This music cannot be edited.") : count ? "" : NO_NOTE);
-    write(part("note-count"), count ? `${count} ${count === 1 ? "note" : "notes"}` : "Click a note, or drag around several");
+    const why = editor.canEdit ? "" : this.isBusy ? BUSY_REASON : "This music cannot be edited.";
+    for (const button of part("note-moves").querySelectorAll("button")) grey(button, why || (count ? "" : NO_NOTE));
+    for (const name of ["pencil", "note-velocity", "note-track"]) grey(part(name), why);
+    this.pencil.follow(editor.picked());
+    const empty = this.pencil.isOn ? "Press and drag where there is no note" : "Click a note, or drag around several";
+    write(part("note-count"), count ? `${count} ${count === 1 ? "note" : "notes"}` : empty);
   }
 
   retime(by) {
@@ -115,6 +128,7 @@ export class Hands {
 
   /** Changes instruments and volumes of tracks: {programs, volumes}, pairs of an id and a value. */
   setSound({ programs = [], volumes = [] }) {
+    this.sound.alter({ programs, volumes });
     const { asked } = this;
     const merged = (known, added) => [...new Map([...known, ...added])];
     this.asked = { ...asked, programs: merged(asked.programs, programs), volumes: merged(asked.volumes, volumes) };

@@ -16,7 +16,7 @@ export class Metronome {
   set(isOn) {
     this.isOn = isOn;
     if (!isOn) return;
-    this.context ??= new AudioContext();
+    this.context ??= this.sound.synth.context ?? new AudioContext();
     this.context.resume();
     this.until = this.sound.position;
   }
@@ -29,7 +29,7 @@ export class Metronome {
   /** Called while the sound plays: schedules the clicks that come next. */
   step() {
     const { sound, bars, context } = this;
-    if (!this.isOn || !bars || sound.deck.paused) return;
+    if (!this.isOn || !bars || !sound.isPlaying) return;
     const now = sound.position;
     const end = now + AHEAD_SECONDS;
     if (this.until > end || this.until < now - 0.5) this.until = now; // the position was moved

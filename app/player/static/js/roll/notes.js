@@ -57,10 +57,14 @@ export const noteReader = (isDrums) => () =>
   rowReader(([onset, duration, pitch, velocity], isAddition) => ({
     on: onset / UNITS_PER_BEAT,
     off: onset / UNITS_PER_BEAT + (isDrums ? DRUM_BEATS : duration / UNITS_PER_BEAT),
+    stop: (onset + duration) / UNITS_PER_BEAT,
     pitch,
     velocity,
     born: isAddition ? performance.now() : -Infinity,
   }));
+
+/** Reads controllers and bends: {at, kind, value}. */
+export const controlReader = () => rowReader(([unit, kind, value]) => ({ at: unit / UNITS_PER_BEAT, kind, value }));
 
 /** First index whose key is not below the value, in rows sorted by key. */
 export function lowerBound(rows, value, key) {

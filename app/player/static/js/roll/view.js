@@ -280,6 +280,13 @@ export class RollView {
     return this.keys + (beat - this.view.start) * this.perBeat;
   }
 
+  /** The key at a height in pixels: {pitch, drums}; no pitch where there is none. */
+  keyAt(height) {
+    const { floor, row, drumRow } = this.measures();
+    if (height < floor) return { pitch: Math.ceil(this.high - (height - this.top) / row) - 1, drums: false };
+    return { pitch: this.drums.at(-1 - Math.floor((height - floor - LANE_EDGE) / drumRow)), drums: true };
+  }
+
   beatAt(event) {
     return this.view.start + (event.offsetX - this.keys) / this.perBeat;
   }

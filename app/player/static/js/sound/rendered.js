@@ -1,0 +1,103 @@
+// Sound that the server has rendered, in an audio element: what blind comparisons play, and browsers that have no
+// synthesizer. It may begin later than the piece, since rendering all of a long piece takes a while.
+
+import { make, on } from "../dom.js";
+import { fileUrl, sentenceOf } from "../server.js";
+
+const PATIENCE_MS = 60_000; // time limit for loading a sound
+const MARGIN_SECONDS = 10; // how long before the position a sound begins
+const STEP_SECONDS = 30; // sounds begin at multiples of this, so that moving back a little needs no other one
+const NO_SOUND =
+  "The sound cannot be played: its file was removed, or the program has ended. Generate the music again with the settings below.";
+
+export class Rendered {
+  turn = 0; // number of the latest request
+  isPending = false; // a sound is being rendered or loaded
+  begin = 0; // second of the piece at which the loaded sound begins
+
+  /** `onMix(isHeard)`: whether the requested mix is now audible, or has failed; `onChange()`; `onError(text)`. */
+  constructor(deck, server, calls) {
+    Object.assign(this, { server, ...calls });
+    this.take(deck);
+  }
+
+  take(deck) {
+    this.deck?.replaceWith(deck);
+    this.deck = deck;
+    const heard = (call) => () => deck === this.deck && call();
+    on(deck, "play pause seeked ended", heard(() => this.onChange()));
+    deck.addEventListener("error", heard(() => deck.dataset.key && this.onError(NO_SOUND)));
+    this.setLevel();
+  }
+
+  get isPlaying() {
+    return !this.deck.paused && !this.deck.ended;
+  }
+
+  /** Seconds of the piece. */
+  get position() {
+    return this.deck.currentTime + this.begin;
+  }
+
+  setLevel() {
+    this.deck.volume = this.level();
+  }
+
+  /**
+   * Plays a sound from a second of the piece: {name, key, request}. While it is rendered, another mix of the same
+   * music goes on; other music is silent.
+   */
+  async play(second, { name, key, request }) {
+    this.turn += 1;
+    const { turn } = this;
+    const isLate = () => turn !== this.turn;
+    try {
+      if (this.deck.dataset.key !== key || second < this.begin) {
+        if (this.deck.dataset.name !== name || this.deck.dataset.key === key) this.deck.pause();
+        this.isPending = true;
+        this.onChange();
+        const from = Math.max(0, Math.floor((second - MARGIN_SECONDS) / STEP_SECONDS) * STEP_SECONDS);
+        const { path, begin = 0 } = await this.server.ask("mix", { ...request, second: from });
+        const next = make("audio", { preload: "auto", src: fileUrl(path), "data-part": "sound", "data-name": name, "data-key": key });
+        if (!isLate()) await ready(next, () => Math.max(0, (this.isPlaying ? this.position : second) - begin));
+        if (isLate()) return;
+        this.deck.pause();
+        this.begin = begin;
+        this.take(next);
+        this.onMix(true);
+      } else this.deck.currentTime = second - this.begin;
+      await this.deck.play();
+    } catch (error) {
+      if (isLate() || error.name === "AbortError") return; // it was paused before it began
+      console.warn(error);
+      this.onMix(false);
+      this.onError(sentenceOf(error, NO_SOUND));
+    } finally {
+      if (!isLate()) this.isPending = false;
+      this.onChange();
+    }
+  }
+
+  pause() {
+    this.turn += 1;
+    this.isPending = false;
+    this.deck.pause();
+  }
+}
+
+/** Resolves when an audio element can play from a position of its own. */
+function ready(deck, second) {
+  return new Promise((resolve, reject) => {
+    const events = new AbortController();
+    const finish = (call, value) => {
+      events.abort();
+      call(value);
+    };
+    const look = () => deck.readyState >= 3 && !deck.seeking && finish(resolve);
+    const { signal } = events;
+    deck.addEventListener("loadedmetadata", () => Object.assign(deck, { currentTime: second() }), { signal });
+    on(deck, "canplay seeked", look, { signal });
+    deck.addEventListener("error", () => finish(reject, new Error("the file cannot be played")), { signal });
+    setTimeout(() => finish(reject, new Error("the file did not load in time")), PATIENCE_MS);
+  });
+}
