@@ -18,6 +18,8 @@ without offsets, and M_d the mean of the squared product of the codes of feature
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -138,8 +140,9 @@ class StructureCodes(NamedTuple):
     factors: tuple[SineCodes | LabelCodes, ...]
     gates: Tensor  # (layers, h, d, r)
     by_layer: tuple[StructureCodes, ...] = ()  # codes of each layer, if they differ
-    rows: tuple[StructureCodes, ...] = ()  # always empty: the positions of all rows are one row
-    by_row: bool = False  # whether positions are those of all rows, one after another
+    rows: tuple[StructureCodes, ...] = ()  # always empty, see the next field
+    by_row: tuple[bool, ...] = ()  # for each kernel, whether its codes are of the places of all
+    # rows, one row after another, or of places that rows share
 
 
 class LabelSPE(nn.Module):
@@ -264,26 +267,18 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
     ) -> tuple[StructureCodes, StructureNoise]:
         """Codes of `positions` (1 or b, l, p); axes that no kernel reads are ignored.
 
-        If rows have positions of their own, these are computed as those of one long row.
+        If rows have places of their own on an axis, these are computed as those of one long row.
         """
         sizes = [one.gates.shape[:3] for one in state.factors]
         check_state(sizes, [self.shape] * len(self.processes))
-        positions = positions[..., : self.num_axes]
         rows, length = positions.shape[:2]
-        one_row = rows == 1 or (length > 1 and bool((positions == positions[:1]).all()))
-        if one_row:
-            return self.codes_of_row(positions[:1], state)
-        codes, state = self.codes_of_row(positions.flatten(0, 1)[None], state)
-        codes = codes._replace(by_layer=tuple(one._replace(by_row=True) for one in codes.by_layer))
-        return codes._replace(by_row=True), state
-
-    def codes_of_row(
-        self, positions: Tensor, state: StructureNoise
-    ) -> tuple[StructureCodes, StructureNoise]:
-        """Codes of `positions` (1, l, p)."""
         sets: list[list[SineCodes | LabelCodes]] = []
+        by_row: list[bool] = []
         for number, noise in enumerate(state.factors):
-            factor, places = self._factor(number), self._places(positions[0], number)
+            factor, places = self._factor(number), self._places(positions, number)
+            alike = rows == 1 or (length > 1 and bool((places == places[:1]).all()))
+            places = places[0] if alike else places.flatten()
+            by_row.append(not alike)
             if isinstance(factor, LabelSPE):
                 assert isinstance(noise, LabelNoise)
                 sets.append([*factor.codes_at(places, noise)])
@@ -292,19 +287,18 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
             codes, _ = factor.codes_of_row(places[None, :, None], noise)
             assert isinstance(codes, SineCodes)
             sets.append([*codes.by_layer] or [codes])
-        layers = [StructureCodes(factors, state.gates) for factors in zip(*sets, strict=True)]
+        layers = [
+            StructureCodes(factors, state.gates, by_row=tuple(by_row))
+            for factors in zip(*sets, strict=True)
+        ]
         by_layer = () if self.config.shared_by_layers else tuple(layers)
         return layers[0]._replace(by_layer=by_layer), state
 
-    def encode(
-        self, q: Tensor, k: Tensor, codes: StructureCodes, layer: int
-    ) -> tuple[Tensor, Tensor]:
-        """See `StochasticEncoding.encode`."""
-        if not codes.by_row:
-            return super().encode(q, k, codes, layer)
-        rows = q.shape[:2]
-        q, k = super().encode(q.flatten(0, 1)[None], k.flatten(0, 1)[None], codes, layer)
-        return q[0].unflatten(0, rows), k[0].unflatten(0, rows)
+    def codes_of_row(
+        self, positions: Tensor, state: StructureNoise
+    ) -> tuple[StructureCodes, StructureNoise]:
+        """Codes of `positions` (1, l, p)."""
+        return self.codes_at(positions, state)
 
     def project(self, q: Tensor, k: Tensor, codes: StructureCodes) -> tuple[Tensor, Tensor]:
         """See `StochasticEncoding.project`: the sum of the projections by all terms."""
@@ -315,21 +309,29 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
         self, q: Tensor, k: Tensor, codes: StructureCodes, numbers: range
     ) -> tuple[Tensor, Tensor]:
         """Projections by the kernels with these numbers, which are multiplied."""
-        first = codes.factors[numbers[0]]
+        rows = q.shape[:2]
+        joined = any(codes.by_row[number] for number in numbers)
+        if joined:
+            q, k = q.flatten(0, 1)[None], k.flatten(0, 1)[None]
+        first, factor = codes.factors[numbers[0]], self._factor(numbers[0])
         if len(numbers) == 1 and isinstance(first, SineCodes):
-            factor = self._factor(numbers[0])
             assert isinstance(factor, SineSPE)
-            return factor.project(q, k, first)
-        features, draws = codes.gates.shape[-2:]
-        # each of the kernels has the scale of the product
-        scale = (draws * features) ** ((len(numbers) - 1) / 4)
-        sides = []
-        for x, is_query in ((q, True), (k, False)):
-            product = _codes(first, x.shape[1], queries=is_query)
-            for number in numbers[1:]:
-                product = product * _codes(codes.factors[number], x.shape[1], queries=is_query)
-            sides.append(torch.einsum("blhd,lhdr->blhr", x.to(product), product) * scale)
-        return sides[0], sides[1]
+            queries, keys = factor.project(q, k, first)
+        else:
+            # each of the kernels has the scale of the product
+            features, draws = codes.gates.shape[-2:]
+            scale = (draws * features) ** ((len(numbers) - 1) / 4)
+            products = [
+                _product(codes, numbers, rows if joined else (1, rows[1]), queries=queries)
+                for queries in (True, False)
+            ]
+            queries, keys = (
+                torch.einsum("blhd,lhdr->blhr", x.to(product), product) * scale
+                for x, product in zip((q, k), products, strict=True)
+            )
+        if joined:
+            return queries[0].unflatten(0, rows), keys[0].unflatten(0, rows)
+        return queries, keys
 
     def _terms(self) -> list[range]:
         """Return the numbers of the kernels of each term."""
@@ -345,10 +347,23 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
         return factor
 
     def _places(self, positions: Tensor, number: int) -> Tensor:
-        """Return the places (l,) of positions (l, p) that a kernel reads, in its unit."""
+        """Return the places (...) of positions (..., p) that a kernel reads, in its unit."""
         kernel = self.kernels[number]
-        places = positions[:, kernel.axis]
+        places = positions[..., kernel.axis]
         return places if isinstance(kernel, LabelsKernel) else places.double() / kernel.unit
+
+
+def _product(
+    codes: StructureCodes, numbers: range, rows: Sequence[int], *, queries: bool
+) -> Tensor:
+    """Product (b * l, h, d, r) of the codes of some kernels, for `rows` (b, l) that are joined."""
+    factors: list[Tensor] = []
+    for number in numbers:
+        count, length = (1, rows[0] * rows[1]) if codes.by_row[number] else rows
+        factors.append(
+            _codes(codes.factors[number], length, queries=queries).repeat(count, 1, 1, 1)
+        )
+    return math.prod(factors[1:], start=factors[0])
 
 
 def _codes(codes: SineCodes | LabelCodes, length: int, *, queries: bool) -> Tensor:

@@ -23,8 +23,9 @@ CASES = [
     if not {"layers", "events", "convolution_taps"} & config.keys()
 ]
 BY_VALUE = [name for name in CASES if "conv" in name or "siren spe" in name]
-BY_VALUE += ["tree_sq relu", "algebraic softmax, decay"]
-"""Filtered noise, nodes of trees and a decay of logits need the values of positions."""
+BY_VALUE += ["tree_sq relu", "algebraic softmax, decay", "structure relu"]
+BY_VALUE += ["structure favor, layers of their own"]
+"""Filtered noise, labels, nodes of trees and a decay of logits need the values of positions."""
 FEW = ("sine relu", "rope softmax", "algebraic delta", "algebraic elu, numerator, gated decay")
 
 

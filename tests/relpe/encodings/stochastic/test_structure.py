@@ -157,8 +157,10 @@ def test_codes_are_those_of_the_formula_at_any_place(
                 np.testing.assert_allclose(made.detach().numpy(), wanted, rtol=1e-7, atol=1e-8)
 
 
-def test_rows_with_places_of_their_own_are_encoded_like_each_alone() -> None:
+@pytest.mark.parametrize("shared_axes", [[], [0], [1, 2], [0, 1, 2, 3]])
+def test_rows_with_places_of_their_own_are_encoded_like_each_alone(shared_axes: list[int]) -> None:
     encoding, positions = encoding_of(), places(7, 3)
+    positions[..., shared_axes] = positions[:1][..., shared_axes]
     noise = noise_of(encoding)
     q, k = torch.randn(2, 3, 7, 2, 4, dtype=torch.float64).unbind(0)
     for length in (7, 1):
