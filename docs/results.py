@@ -82,7 +82,8 @@ def table_of(figures: Sequence[Figure]) -> str:
     for name, row in zip(names, rows, strict=True):
         shown = [cells.get((row, column)) for column in columns]
         values = ["" if figure is None else _cell(figure) for figure in shown]
-        lines.append(_line([name, *values, *([f"`{commands[row]}`"] if listed else [])]))
+        source = [f"`{commands[row]}`" if commands[row] else ""] if listed else []
+        lines.append(_line([name, *values, *source]))
     return "\n".join([*lines, "", *_sources(figures, listed)]).rstrip()
 
 
