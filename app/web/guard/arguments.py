@@ -11,7 +11,6 @@ import socket
 import sys
 from pathlib import Path
 
-from app.cli.arguments import whole
 from app.errors import CommandError
 
 _log = logging.getLogger(__name__)
@@ -23,10 +22,7 @@ def add_address(parser: argparse.ArgumentParser) -> None:
         "--host", default="127.0.0.1", help="address to listen on (default: %(default)s)"
     )
     parser.add_argument(
-        "--port",
-        type=whole(1, 65_535),
-        default=7860,
-        help="port to listen on (default: %(default)s)",
+        "--port", type=_port, default=7860, help="port to listen on (default: %(default)s)"
     )
     parser.add_argument(
         "--allow-host",
@@ -124,6 +120,13 @@ def _host_name(text: str) -> str:
             f"{text!r} is not the name of a host, expected one such as music.example"
         )
     return text
+
+
+def _port(text: str) -> int:
+    """Argument type: a port."""
+    if not text.isdecimal() or not 1 <= int(text) <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, expected 1 to 65535")
+    return int(text)
 
 
 def _root_path(text: str) -> str:
