@@ -9,6 +9,8 @@ import os
 import re
 import signal
 import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,9 +30,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def batch(place: Path, *extra: str) -> int:
+def command(place: Path, *extra: str) -> list[str]:
     places = ["--output", str(place / "out"), "--models", str(place / "small")]
-    return main(["batch", *places, "--bars", "1", "--backend", "torch", *extra])
+    return ["batch", *places, "--bars", "1", "--backend", "torch", *extra]
+
+
+def batch(place: Path, *extra: str) -> int:
+    return main(command(place, *extra))
 
 
 def test_clips_of_prompts_with_sound_and_json(folder, capsys):
@@ -212,6 +218,24 @@ def test_a_second_signal_ends_rendering_at_once_and_keeps_what_is_finished(
     assert multiprocessing.active_children() == []
     (row,) = read_manifest(folder / "out" / "manifest.csv").values()
     assert set(contents(folder / "out")) == {"manifest.csv", row.file, row.audio}
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_can_be_resumed(folder):
+    asked = ["--count", "24", "--bars", "2", "--audio", "ogg"]
+    assert batch(folder, *asked) == 0
+    whole = contents(folder / "out")
+    (folder / "out").rename(folder / "whole")
+    program = [sys.executable, "-m", "app", *command(folder, *asked)]
+    with subprocess.Popen(program, stderr=subprocess.PIPE, start_new_session=True) as process:
+        manifest = folder / "out" / "manifest.csv"
+        while not (manifest.exists() and read_manifest(manifest)):
+            assert process.poll() is None
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)  # also those that render audio
+        process.communicate(timeout=60)
+    assert batch(folder, *asked, "--resume") == 0
+    assert contents(folder / "out") == whole
 
 
 def test_the_progress_bar_counts_finished_clips(monkeypatch, capsys):
