@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from app.cli.main import COMMANDS
+from tests.support.architecture import DOCUMENT, updated
 from tests.support.paths import ROOT
 
 OWN = {"app", "relpe", "tokenization", "training", "tests", "benchmarks"}
@@ -148,6 +149,13 @@ def table() -> dict[str, tuple[str, str]]:
 def test_the_table_of_this_test_is_that_of_architecture():
     for package, allowed in MAY_IMPORT.items():
         assert set(re.findall(r"`(\w+)`", table()[package][0])) == allowed, package
+
+
+def test_the_lists_of_files_are_made_from_their_docstrings():
+    """After a change of files or of their first docstring lines, run `make architecture`."""
+    text = DOCUMENT.read_text("utf-8")
+    assert updated(text) == text
+    assert len(re.findall(r"`\w+\.py` \w", text)) > 400  # every file has a subject
 
 
 def test_a_wrong_import_is_seen_and_a_right_one_is_not(tmp_path):

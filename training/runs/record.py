@@ -236,15 +236,9 @@ def describe_segment(
     None: they are random.
     """
     write_text(folder / "config.yaml", yaml.safe_dump(to_plain(config), sort_keys=False))
-    segment = {
+    segment = to_plain(this_segment(arithmetic)) | {
         "step": step,
-        "command": current_command(),
-        "commit": current_commit(),
-        "machine": _machine(arithmetic),
         "processes": processes,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "lightning": lightning_version,
         "environment": _environment(),
     }
     before: dict[str, Any] = earlier or {"sessions": [], "init_from": to_plain(first)}

@@ -102,11 +102,9 @@ class GeneratedTask(DrawnTask):
     evaluated_at_once = 64
 
     model: DecoderConfig
-    """Configuration of the model."""
     smallest: int = 8
     """Smallest size of training examples; each step has one size, drawn at random."""
     batch_size: int = 64
-    """Examples per step, in all processes and micro-batches together."""
 
     def __post_init__(self) -> None:
         check_range("smallest", self.smallest, 1)

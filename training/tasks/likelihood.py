@@ -42,9 +42,7 @@ class LikelihoodTask(Task):
     module = LikelihoodModule
 
     model: DecoderConfig
-    """Configuration of the model."""
     batch_size: int = 32
-    """Rows per step, in all processes and micro-batches together."""
     validation_examples: int = 256
     """Largest number of rows of a validation."""
 

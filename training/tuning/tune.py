@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, NoReturn
+from typing import Final, Literal, NamedTuple, NoReturn
 
 import torch
 from tqdm import tqdm
@@ -18,7 +18,6 @@ from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
 from training.config import TrainerConfig
 from training.data.documents import Documents
-from training.data.examples import Examples
 from training.errors import TrainingError
 from training.learning.averaging import Average
 from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
@@ -185,7 +184,9 @@ class _Tuning:
         self._optimizer = Muon(groups, lr=self.learning_rate, betas=(0.9, 0.95), dtype=dtype)
         self._average = Average(self.decoder, _AVERAGED)
         self.length = min(LENGTH, max(int(self.pieces.train.longest), 16))
-        self._examples = _examples(self.pieces, self.tokenizer, self.length, self.options.seed)
+        self._examples = Documents(
+            self.pieces.train, self.tokenizer, self.length, ROWS, self.options.seed
+        )
         self._skipped = 0
 
     @property
@@ -288,14 +289,3 @@ class _Tuning:
                 f"gradients were not finite {_MOST_SKIPPED} times in a row; choose a smaller "
                 "--learning-rate"
             )
-
-
-def _examples(pieces: OwnPieces, tokenizer: Remi, length: int, seed: int) -> Examples:
-    settings: dict[str, Any] = {
-        "corpus": pieces.train,
-        "tokenizer": tokenizer,
-        "length": length,
-        "batch_size": ROWS,
-        "seed": seed,
-    }
-    return Documents(**settings)

@@ -64,9 +64,7 @@ class ClassificationTask(Task):
     """Kinds of input that can read the examples."""
 
     model: ClassifierConfig
-    """Configuration of the model."""
     batch_size: int = 32
-    """Examples per step, in all processes and micro-batches together."""
     label_smoothing: float = 0.0
     """Share of the probability that training divides among all classes."""
     validation_examples: int = 1000
