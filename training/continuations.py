@@ -128,7 +128,7 @@ def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer
 
 
 def opening(prompt: NDArray[np.integer], tokenizer: Remi) -> Ids:
-    """Ids that a model reads before it generates: the prompt and the Bar token of the new bar.
+    """Return the ids that a model reads before it generates: the prompt and a new Bar token.
 
     The end of the prompt is left out: an EOS and a Last.
     """

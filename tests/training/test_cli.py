@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import version
@@ -48,7 +49,8 @@ def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp
     captured = capsys.readouterr()
     assert "broken.mid" in captured.err
     assert "train: 5 files" in captured.out
-    assert f"{run}: step 1, 64 tokens, 0.0 minutes, validation" in captured.out
+    # minutes depend on the machine
+    assert re.search(r"run: step 1, 64 tokens, \d+\.\d minutes, validation", captured.out)
 
 
 def test_bad_input_is_reported_in_one_sentence_and_exit_code_2(

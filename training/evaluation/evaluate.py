@@ -327,7 +327,7 @@ def nats_of_families(subject: _Subject, nats: Nats) -> dict[str, FamilyNats]:
 
 
 def _by_family(subject: _Subject, whole: Mapping[str, Nats]) -> dict[str, dict[str, float]]:
-    """Tokens of each family of predicted tokens, and their nats per token in each reading."""
+    """Return the tokens of each family, and their nats per token in each reading."""
     families: dict[str, dict[str, float]] = {}
     for key, nats in whole.items():
         for name, family in nats_of_families(subject, nats).items():
@@ -363,7 +363,7 @@ def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str
 
 
 def summary(draws: Sequence[Nats], units: Mapping[str, int]) -> dict[str, float]:
-    """Negative log-likelihood of a split in nats per token and per unit, averaged over draws.
+    """Return the nats of a split per token and per unit, averaged over draws.
 
     `units` maps the name of each result to the number of its units in the split. With several
     draws, the standard deviation over draws is added. Nats are NaN for tokens that are not

@@ -107,7 +107,7 @@ class Passage(NamedTuple):
 
 
 def figures_of(notes: BarNotes, first_bar: int) -> dict[str, float]:
-    """All scalar measures of the music from `first_bar` on: those of `structure` and of `form`."""
+    """Return all measures of the music from `first_bar` on: those of `structure` and `form`."""
     figures = structure(notes, first_bar) | form(notes, first_bar)
     return {name: float(value) for name, value in figures.items()}
 

@@ -58,7 +58,7 @@ def streaming_nats(
     advance: Advance = lambda _: None,
     families: Families | None = None,
 ) -> Nats:
-    """Nats of each token of each piece except the first; the state is kept from chunk to chunk.
+    """Return the nats of each token of each piece except the first; chunks keep the state.
 
     `seed` is the seed of the noise; None: the model's own. `advance` is called with the number of
     processed tokens. `families` are those of the tokens; only models that read coordinates need

@@ -17,6 +17,7 @@ from training.errors import TrainingError
 from training.evaluation.costs import costs, costs_line
 from training.evaluation.options import EvaluateOptions
 from training.experiment import TASKS, read_experiment
+from training.files import markdown
 from training.runs.device import choose_device
 from training.runs.weights import Origin, load_run, round_as_released
 from training.tasks.task import Results, Split, Task
@@ -83,9 +84,7 @@ def run_table(entries: Mapping[str, Results]) -> list[str]:
             }
             for cells in task.columns(runs)
         ]
-    lines = [[*rows[0]], *([*row.values()] for row in rows)]
-    table = [f"| {' | '.join(line)} |" for line in lines]
-    return [table[0], "|" + "---|" * len(lines[0]), *table[1:]]
+    return markdown([[*rows[0]], *([*row.values()] for row in rows)])
 
 
 def write_runs(entries: Mapping[str, Results], output: Path) -> Path:

@@ -196,7 +196,7 @@ def check_same_run(
 
 
 def _of_data(facts: dict[str, Any]) -> tuple[str, dict[str, tuple[int, int]]]:
-    """Identity of data: its hash, which does not depend on the splits, and each split's size."""
+    """Return the hash of data, which does not depend on the splits, and each split's size."""
     splits = facts.get("splits", {})
     return facts["hash"], {name: (s["files"], s["tokens"]) for name, s in splits.items()}
 
@@ -288,7 +288,7 @@ def current_command() -> str:
 
 
 def current_commit() -> str | None:
-    """Commit of the sources, with a plus if there are uncommitted changes; None without git."""
+    """Return the commit of the sources, with a plus for uncommitted changes; None without git."""
 
     def git(*words: str) -> str:
         here = Path(__file__).parent

@@ -169,7 +169,7 @@ class Task(ABC):
 
     @staticmethod
     def columns(runs: Sequence[Results]) -> list[dict[str, str]]:
-        """Cells of the rows of a report by column, for runs that differ in their seeds only."""
+        """Return the cells of rows of a report by column, for runs that differ in their seeds."""
         raise NotImplementedError
 
     @staticmethod

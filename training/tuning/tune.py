@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, NoReturn
 import torch
 from tqdm import tqdm
 
-from relpe.learning.low_rank import merge_corrections
+from relpe.learning.low_rank import add_corrections, merge_corrections
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
@@ -21,7 +21,7 @@ from training.data.documents import Documents
 from training.errors import TrainingError
 from training.learning.averaging import Average
 from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
-from training.learning.muon import Muon
+from training.learning.muon import Muon, parameter_groups
 from training.learning.seeding import noise_seed
 from training.release import check_new, write_tuned
 from training.runs.device import Arithmetic, choose_arithmetic, fast_products
@@ -30,12 +30,13 @@ from training.runs.record import PastRun, this_segment
 from training.runs.weights import digest, load_decoder, model_folder, round_as_released
 from training.tuning.card import Tuned, card
 from training.tuning.measure import Measure, Nats, of_corpus
-from training.tuning.methods import LEARNING_RATES, prepare
-from training.tuning.options import TuneOptions
+from training.tuning.options import Method, TuneOptions
 from training.tuning.pieces import OwnPieces, read_own_pieces
 
 logger = logging.getLogger(__name__)
 
+LEARNING_RATES: Final[dict[Method, float]] = {"low-rank": 3e-4, "full": 1e-4}
+"""The best of those that were tried, by what is learned."""
 LENGTH: Final = 512
 ROWS: Final = 4
 """Examples of `LENGTH` tokens in a step."""
@@ -177,7 +178,11 @@ class _Tuning:
         torch.manual_seed(self.options.seed)
         method = self.options.method
         self.learning_rate = self.options.learning_rate or LEARNING_RATES[method]
-        groups = prepare(self.decoder, method)
+        if method == "low-rank":  # corrections, which `best` merges into an ordinary model
+            groups = [{"params": add_corrections(self.decoder), "weight_decay": 0.0}]
+        else:
+            self.decoder.requires_grad_(requires_grad=True)
+            groups = parameter_groups(self.decoder, 0.0, orthogonalized=True)
         self.decoder.to(self.arithmetic.device)  # with the new parameters
         self._parameters = [one for group in groups for one in group["params"]]
         dtype = torch.bfloat16 if self._is_narrow else torch.float32

@@ -169,9 +169,9 @@ def test_a_measure_takes_the_beginnings_of_long_pieces(songs, tiny_model, monkey
     monkeypatch.setattr(measure, "MOST_TOKENS", 5 * 64)
     monkeypatch.setattr(measure, "_FEWEST_TOKENS", 1)
     cut = Measure.of(corpus, tokenizer, None)
-    assert {len(piece) for piece in cut.pieces} == {64}
+    assert {len(piece) for piece in cut.pieces.ids} == {64}
     assert all(
         np.array_equal(piece, long[:64])
-        for piece, long in zip(cut.pieces, whole.pieces, strict=True)
+        for piece, long in zip(cut.pieces.ids, whole.pieces.ids, strict=True)
     )
     assert cut(decoder, tokenizer.families).decoder > 0
