@@ -15,8 +15,8 @@ from tokenization.score import Score
 from training.cli import main
 from training.data.prepare import prepare
 from training.errors import TrainingError
+from training.tasks.music import MusicModule
 from training.tuning import measure
-from training.tuning import tune as tuning
 from training.tuning.measure import Measure
 from training.tuning.pieces import read_own_pieces
 from training.tuning.tune import TuneOptions, tune
@@ -104,14 +104,14 @@ def test_a_tuning_that_gains_nothing_writes_nothing(options, monkeypatch):
 
 
 def test_ctrl_c_keeps_the_best_weights_so_far_or_nothing(options, monkeypatch):
-    take, last = tuning._Tuning._take_step, 1
+    take, last = MusicModule.train_step, 1
 
-    def interrupted(self):
+    def interrupted(self, batch):
         if self.step == last:
             raise KeyboardInterrupt
-        take(self)
+        return take(self, batch)
 
-    monkeypatch.setattr(tuning._Tuning, "_take_step", interrupted)
+    monkeypatch.setattr(MusicModule, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tune(options)
     assert [*options.output.parent.iterdir()] == []
