@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -24,13 +24,18 @@ from training.config import (
 )
 from training.data.fetch.public import SETS, public_set
 from training.errors import TrainingError, check_range
-from training.evaluation.options import EvaluateOptions, GenerationOptions, RunOptions
+from training.evaluation.options import EvaluateOptions, GenerationOptions
 from training.tuning.options import FitBalanceOptions, FitPointerOptions, TuneOptions
 
 _OWN = ("app", "relpe", "tokenization", "training")
 _USERS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
 """Errors that a user's input causes, by name because their modules import torch."""
 _REPEATED = {"action": "append", "nargs": None}
+_OF_ALL_TASKS = {
+    *("command", "model", "data", "split", "weights"),
+    *("batch_size", "device", "threads", "output"),
+}
+"""Options of evaluate for runs of any task; all others are for music only."""
 
 
 @quiet_in_pipes()
@@ -82,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         if kind is not None:
             add_options(command, kind)
             continue
-        add_options(command, EvaluateOptions, data={"required": False})
+        add_options(command, EvaluateOptions)
         music = "continuations of the beginnings of pieces, compared with the real music"
         several = {"nargs": "+"}
         changes = {"continuations": {"default": 0}, "prompt_bars": several, "bars": several}
@@ -437,56 +442,38 @@ COMMANDS: dict[str, Any] = {
 
 def _evaluate(options: argparse.Namespace) -> int:
     from training.experiment import is_run, read_experiment
-    from training.tasks.task import Task
 
     folder = Path(options.model)
     task = read_experiment(folder).task if is_run(folder) else None
-    if isinstance(task, Task):
-        return _evaluate_run(options, task)
-    if options.data is None:
-        from training.runs.weights import model_folder
+    if task is not None and task.kind != "music":
+        names = _OF_ALL_TASKS - (set() if task.has_splits else {"data", "split"})
+        others = [
+            f"--{name.replace('_', '-')}"
+            for name, value in vars(options).items()
+            if name not in names and value not in (None, 0)
+        ]
+        if others:
+            raise TrainingError(
+                f"{', '.join(others)}: only for a model of music, and {options.model} is a run of "
+                f"the task {task.kind}; leave {'them' if len(others) > 1 else 'it'} out"
+            )
+        from training.evaluation.runs import evaluate_run
 
-        model_folder(options.model)  # raises an error if there is no such model
-        raise TrainingError(
-            f"{options.model}: a model of music is measured on a prepared corpus; give it with "
-            "--data"
-        )
-    from training.evaluation.evaluate import evaluate
-    from training.evaluation.report import music_tables, table
+        lines = evaluate_run(EvaluateOptions(**given_options(options, EvaluateOptions)))
+    else:
+        from training.evaluation.evaluate import evaluate
+        from training.evaluation.report import music_tables, table
 
-    music: list[GenerationOptions] = []
-    for prompt_bars, bars in _lengths(options) if options.continuations else ():
-        settings = given_options(options, GenerationOptions, prompt_bars=prompt_bars, bars=bars)
-        music.append(GenerationOptions(**settings))
-    if options.samples_output is not None and len(music) > 1:
-        folder = options.samples_output
-        music = [replace(each, samples_output=folder / each.key) for each in music]
-    results = evaluate(
-        EvaluateOptions(**given_options(options, EvaluateOptions, music=tuple(music)))
-    )
-    entries = {options.model: results}
-    sys.stdout.write("\n".join([*table(entries), *music_tables(entries), ""]))
-    return 0
-
-
-def _evaluate_run(options: argparse.Namespace, task: Any) -> int:  # noqa: ANN401 - imports torch
-    """Evaluate a run of another task than music; refuse options that only music has."""
-    from training.evaluation.runs import evaluate_run
-
-    names = {"command", *(item.name for item in fields(RunOptions))}
-    if not task.has_splits:
-        names -= {"data", "split"}
-    others = [
-        f"--{name.replace('_', '-')}"
-        for name, value in vars(options).items()
-        if name not in names and value not in (None, 0)
-    ]
-    if others:
-        raise TrainingError(
-            f"{', '.join(others)}: only for a model of music, and {options.model} is a run of the "
-            f"task {task.kind}; leave {'them' if len(others) > 1 else 'it'} out"
-        )
-    lines = evaluate_run(RunOptions(**given_options(options, RunOptions)))
+        music: list[GenerationOptions] = []
+        for prompt_bars, bars in _lengths(options) if options.continuations else ():
+            settings = given_options(options, GenerationOptions, prompt_bars=prompt_bars, bars=bars)
+            music.append(GenerationOptions(**settings))
+        if options.samples_output is not None and len(music) > 1:
+            folder = options.samples_output
+            music = [replace(each, samples_output=folder / each.key) for each in music]
+        settings = given_options(options, EvaluateOptions, music=tuple(music))
+        entries = {options.model: evaluate(EvaluateOptions(**settings))}
+        lines = [*table(entries), *music_tables(entries)]
     sys.stdout.write("\n".join([*lines, ""]))
     return 0
 

@@ -101,7 +101,9 @@ def continuations(
         for sample in generation.step():
             if sample.error is not None:
                 raise sample.error
-        before, completed = completed, sum(_bars_of(one.rule) for one in samples) // takes
+        rules = [sample.rule for sample in samples]
+        done = sum(rule.limit.notated_bar(rule.grammar) + rule.finished for rule in rules)
+        before, completed = completed, done // takes
         if completed > before:
             advance(completed - before)
             if enough():
@@ -125,13 +127,8 @@ def _best(context: Ids, samples: Sequence[Sample[ConstrainedGrammar]], tokenizer
     return whole[rank_ids(context, takes, tokenizer, has_prompt=True).order[0]]
 
 
-def _bars_of(rule: ConstrainedGrammar) -> int:
-    """Return the number of complete new bars."""
-    return rule.limit.notated_bar(rule.grammar) + rule.finished
-
-
 def opening(prompt: NDArray[np.integer], tokenizer: Remi) -> Ids:
-    """Ids that a model reads before it generates: the prompt and the Bar token of the new bar.
+    """Return the ids that a model reads before it generates: the prompt and a new Bar token.
 
     The end of the prompt is left out: an EOS and a Last.
     """
@@ -167,20 +164,15 @@ def write_sample(ids: NDArray[np.integer], tokenizer: Remi, path: Path, prompt_b
     piece = in_bars(ids, tokenizer)
     with atomic_write(path.with_name(f"{path.name}.mid")) as partial:
         partial.write_bytes(write_midi(piece.score))
-    draw_piano_roll(piece, path.with_name(f"{path.name}.png"), prompt_bars)
-
-
-def draw_piano_roll(piece: Bars, path: Path, prompt_bars: int) -> None:
-    """Draw a piano roll as PNG: pitch by bar, a colour for each track, drums in a lane below.
-
-    Drums have no lane if nothing else plays. The first `prompt_bars` bars are shaded. All bar lines
-    are drawn.
-    """
-    draw_piano_rolls({"": piece}, path, prompt_bars)
+    draw_piano_rolls({"": piece}, path.with_name(f"{path.name}.png"), prompt_bars)
 
 
 def draw_piano_rolls(pieces: Mapping[str, Bars], path: Path, prompt_bars: int) -> None:
-    """Draw the piano rolls of several pieces, each under its name, one below the other."""
+    """Draw piano rolls as PNG: pitch by bar, a colour for each track, drums in a lane below.
+
+    Several pieces are one below the other, each with its name. Drums have no lane if nothing else
+    plays. The first `prompt_bars` bars are shaded. All bar lines are drawn.
+    """
     bars = max(len(piece.lines) for piece in pieces.values())
     with picture(path, min(max(bars * 0.45, 7), 30), 5 * len(pieces), 100) as figure:
         places = figure.subfigures(len(pieces), squeeze=False)

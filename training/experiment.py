@@ -30,7 +30,7 @@ from training.tasks.transduction.sequences import SequenceTransductionTask
 from training.tasks.transduction.translation import TranslationTask
 from training.tasks.transduction.tree_task import TreeTask
 
-TASKS: dict[str, type[MusicTask | Task]] = {
+TASKS: dict[str, type[Task]] = {
     "music": MusicTask,
     "recall": RecallTask,
     "copying": CopyingTask,

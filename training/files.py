@@ -1,9 +1,9 @@
-"""Pictures, checked reading of JSON, and locking of folders."""
+"""Pictures, Markdown tables, checked reading of JSON, and locking of folders."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,13 @@ def picture(path: Path, width: float, height: float, dpi: int) -> Iterator[Figur
     yield figure
     with atomic_write(path) as beside:
         figure.savefig(beside, format="png", dpi=dpi, metadata={"Software": None})
+
+
+def markdown(rows: Iterable[Sequence[object]]) -> list[str]:
+    """Return the lines of a Markdown table, whose first row has the names of the columns."""
+    head, *others = rows
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (head, *others)]
+    return [lines[0], "|" + "---|" * len(head), *lines[1:]]
 
 
 def read_json(path: Path, names: Sequence[str], remedy: str) -> dict[str, Any]:

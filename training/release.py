@@ -30,7 +30,7 @@ from training.evaluation.report import (
 )
 from training.evaluation.results import music_by_key, reading_label, readings
 from training.experiment import is_run, read_experiment
-from training.files import read_json
+from training.files import markdown, read_json
 from training.runs.lineage import history, total_tokens, write_history
 from training.runs.pointer import FittedPointer, PointerFit, pointer_digest, read_pointer
 from training.runs.record import PastRun, PastSegment, UsedCorpus, read_run
@@ -294,15 +294,14 @@ def _data(runs: Sequence[PastRun]) -> list[str]:
     corpora = _corpora(runs)
     if not any(one.attribution or one.licence != "unknown" for one in corpora):
         return []
+    rows = (
+        (one.name, f"{one.weight:.1%}", f"{one.files:,}", f"{one.tokens:,}", one.licence)
+        for one in corpora
+    )
     return [
         "## Data",
         "",
-        "| corpus | share of the examples | pieces | tokens | licence |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {one.name} | {one.weight:.1%} | {one.files:,} | {one.tokens:,} | {one.licence} |"
-            for one in corpora
-        ),
+        *markdown([("corpus", "share of the examples", "pieces", "tokens", "licence"), *rows]),
         "",
         *(credit(to_plain(one)) for one in corpora),
         "",
@@ -333,8 +332,9 @@ def _results(measured: dict[str, Any]) -> list[str]:
     for key, value in measured.items():
         if key.endswith("-gram"):
             rows.extend((f"{key}, {name}", values) for name, values in value.items())
-    table = [
-        f"| {name} | {figure(values, 'nats_per_token', 4)} | {figure(values, 'nats_per_note', 3)} |"
+    table = [("pieces read as", "nats per token", "nats per note")]
+    table += [
+        (name, figure(values, "nats_per_token", 4), figure(values, "nats_per_note", 3))
         for name, values in rows
     ]
     by_position = measured["by_position"]
@@ -348,9 +348,7 @@ def _results(measured: dict[str, Any]) -> list[str]:
         f"{measured['pieces']} pieces, {measured['tokens']:,} tokens, {measured['notes']:,} notes "
         f"of prepared corpus `{measured['data'][:16]}`; {measured['precision']}.{spread}",
         "",
-        "| pieces read as | nats per token | nats per note |",
-        "|---|---|---|",
-        *table,
+        *markdown(table),
         *(["", "By corpus:", "", *corpora] if corpora else []),
         *(_against_place(measured) if by_position["pieces"] else []),
         *(["", *memory] if memory else []),
@@ -370,15 +368,11 @@ def _against_place(measured: dict[str, Any]) -> list[str]:
     rows = {"nats": by_position["bins"]}
     if "by_position_pointer" in measured:
         rows["with pointer"] = measured["by_position_pointer"]["bins"]
+    nats = ([name, *(f"{b['nats_per_token']:.3f}" for b in bins)] for name, bins in rows.items())
     return [
         "",
         f"Loss by position, over the {by_position['pieces']} pieces with at least "
         f"{by_position['reach']:,} tokens:",
         "",
-        "| tokens | " + " | ".join(f"{b['last']:,}" for b in by_position["bins"]) + " |",
-        "|---" * (len(by_position["bins"]) + 1) + "|",
-        *(
-            f"| {name} | " + " | ".join(f"{b['nats_per_token']:.3f}" for b in bins) + " |"
-            for name, bins in rows.items()
-        ),
+        *markdown([["tokens", *(f"{b['last']:,}" for b in by_position["bins"])], *nats]),
     ]

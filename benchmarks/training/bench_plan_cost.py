@@ -31,7 +31,7 @@ from training.data.masks import masked_ids
 from training.evaluation.likelihood import streaming_nats
 from training.evaluation.metrics.by_family import nats_by_family, nats_by_part
 from training.evaluation.metrics.ngram import Counts, NGram
-from training.evaluation.subject import load_pieces, load_subject
+from training.evaluation.subject import load_split, load_subject
 
 KINDS = {
     "Return": (Kind.RETURN,),
@@ -89,8 +89,8 @@ def of_model(
 ) -> dict[str, tuple[int, int, dict[str, float]]]:
     """Numbers of pieces and notes, and nats per note by part, with and without plans."""
     subject = load_subject(model, data, "best")
-    corpus, pieces = load_pieces(data, split)
-    indices = spread(list(range(len(pieces))), most)
+    corpus = load_split(data, split)
+    indices = spread(list(range(len(corpus))), most)
     families = Families(subject.tokenizer.vocabulary)
     of_plans = np.isin(families.kinds, KINDS["all"]) | (families.kinds == Kind.KEY)
     results: dict[str, tuple[int, int, dict[str, float]]] = {}

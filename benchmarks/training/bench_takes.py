@@ -113,7 +113,7 @@ def _log_likelihoods(model: str, data: Path, groups: Sequence[Continued]) -> NDA
         pieces = [ids.astype(np.int64) for ids in group.ids]
         nats = streaming_nats(decoder, pieces, 512, len(pieces), families=families)
         if (pointer := decoder.config.pointer) is not None:
-            nats = [pointer_nats(pointer, *pair) for pair in zip(pieces, nats, strict=True)]
+            nats = pointer_nats(pointer, pieces, nats)
         begins = [np.flatnonzero(ids == BAR)[group.prompt_bars] for ids in pieces]
         rows.append([-row[at:].mean() for row, at in zip(nats, begins, strict=True)])
     return np.array(rows)

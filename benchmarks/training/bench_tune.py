@@ -20,8 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import get_args
 
 from benchmarks.timing import run, table_output
-from training.tuning.methods import LEARNING_RATES, Method
-from training.tuning.tune import TuneOptions, tune
+from training.tuning.options import Method
+from training.tuning.tune import LEARNING_RATES, TuneOptions, tune
 
 COMPOSERS = {
     "Brahms": ("lieder", "brahms"),

@@ -28,7 +28,7 @@ from tokenization.measures.continuation import measure_continuation
 from tokenization.measures.takes import WEIGHTS, Judge
 from tokenization.score import Score
 from training.continuations import continuations, in_bars
-from training.evaluation.subject import load_pieces, load_subject
+from training.evaluation.subject import MeasuredPieces, load_split, load_subject
 
 LENGTHS = {"piano": ((8, 32), (16, 16), (40, 16)), "band": ((8, 16), (24, 16))}
 """Bars of prompt and of continuation."""
@@ -113,7 +113,8 @@ def continued(
     only = [name for name in corpora.split(",") if name]
     for folder in map(Path, data):
         subject = load_subject(model, folder, "best")
-        tokenizer, (corpus, tokens) = subject.tokenizer, load_pieces(folder, split, only=only)
+        tokenizer, corpus = subject.tokenizer, load_split(folder, split, only=only)
+        tokens = MeasuredPieces.of(corpus, tokenizer).ids
         sizes = np.array([len(corpus.piece_bars(index)) for index in range(len(corpus))])
         for first, bars in lengths:
             long = np.flatnonzero(sizes >= first + bars)

@@ -25,6 +25,7 @@ MEANS = {
     "roots_over_chance_8": 0.2,
     "like_bar_before": 0.1,
 }
+BIN = {"first": 1, "last": 256, "nats_per_token": 1.5, "standard_error": None, "pieces": 1}
 DIFFERENCE = {"mean": -0.05, "standard_error": 0.025, "prompts": 2}
 
 
@@ -79,24 +80,7 @@ def results(**changes):
         "trained_length": 512,
         "windows_512": {"nats_per_token": 1.25, "nats_per_note": 4.5, "nats_per_bar": 70.125},
         "streaming": {"nats_per_token": 1.2, "nats_per_note": 4.25, "nats_per_bar": 67.5},
-        "by_position": {
-            "bins": [
-                {
-                    "first": 1,
-                    "last": 256,
-                    "nats_per_token": 1.5,
-                    "standard_error": None,
-                    "pieces": 1,
-                },
-                {
-                    "first": 257,
-                    "last": 512,
-                    "nats_per_token": 1.0,
-                    "standard_error": 0.1,
-                    "pieces": 1,
-                },
-            ]
-        },
+        "by_position": {"bins": [BIN, BIN | {"first": 257, "last": 512, "nats_per_token": 1.0}]},
         "beyond_training": {
             "pieces": 7,
             "within": 1.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import signal
 from dataclasses import replace
@@ -15,9 +16,9 @@ import torch
 
 from tokenization.remi.remi import PianoRemi
 from tokenization.score import Score, Tempo, TimeSignature, Track
+from training.cli import main
 from training.data.corpus import Corpus
 from training.data.documents import Documents
-from training.data.examples import Examples
 from training.experiment import ExperimentConfig, build_experiment
 from training.runs.fit import Result, fit
 
@@ -68,19 +69,36 @@ def with_model(experiment, **settings):
     return changed(experiment, task={"model": experiment["task"]["model"] | settings})
 
 
+SHORT: dict[str, Any] = {
+    **{"token_budget": 1, "threads": 1, "device": "cpu", "precision": "32"},
+    **{"validate_every": 2, "samples": 0, "loggers": []},
+}
+"""Settings of the trainer of a short run."""
+
+
 def short_experiment(task: dict[str, Any], steps: int = 4, **trainer: Any) -> ExperimentConfig:
     """An experiment of a task with as many tokens as some steps need."""
-    settings: dict[str, Any] = {
-        **{"token_budget": 1, "threads": 1, "device": "cpu", "precision": "32"},
-        **{"validate_every": 2, "samples": 0, "loggers": []},
-        **trainer,
-    }
-    plain = {"task": task, "trainer": settings}
-    settings["token_budget"] = steps * build_experiment(plain).task.tokens_per_step
-    return build_experiment(plain)
+    plain = {"task": task, "trainer": SHORT | trainer}
+    tokens = steps * build_experiment(plain).task.tokens_per_step
+    return build_experiment(changed(plain, trainer={"token_budget": tokens}))
 
 
-def assert_resumes(config: ExperimentConfig, folder: Path, examples: type = Examples) -> Result:
+def fit_words(folder: Path, task: dict[str, Any], **trainer: Any) -> list[str]:
+    """Write the configuration of a short run; return the command that trains it."""
+    config, optimizer = folder / "config.yaml", {"learning_rate": 1e-2, "warmup_steps": 5}
+    plain = {"task": task, "optimizer": optimizer, "trainer": SHORT | trainer}
+    config.write_text(json.dumps(plain))
+    return ["fit", "--config", str(config), "--run", str(folder / "run")]
+
+
+def evaluated(folder: Path, task: dict[str, Any], **trainer: Any) -> dict[str, Any]:
+    """Train and evaluate a task by the commands; return the results of the run."""
+    assert main(fit_words(folder, task, **trainer)) == 0
+    assert main(["evaluate", "--run", str(folder / "run"), "--threads", "1"]) == 0
+    return json.loads((folder / "run" / "evaluation" / "results.json").read_text())
+
+
+def assert_resumes(config: ExperimentConfig, folder: Path, examples: type = Documents) -> Result:
     """Assert that the run `parts` of a folder, in two parts, equals `whole`, without a break.
 
     Returns the result of `whole`.
@@ -94,7 +112,7 @@ def assert_resumes(config: ExperimentConfig, folder: Path, examples: type = Exam
     return result
 
 
-def stop_at(patch: pytest.MonkeyPatch, step, examples: type = Examples):
+def stop_at(patch: pytest.MonkeyPatch, step, examples: type = Documents):
     """Send SIGTERM while the batch of a step is drawn, from a class of examples."""
     draw = examples.__getitem__
 

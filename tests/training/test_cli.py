@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import shutil
+import re
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import pytest
 import yaml
@@ -16,18 +15,22 @@ from training.cli import main
 COMMANDS = ("prepare", "fit", "evaluate", "export", "fit-pointer")
 
 
-def test_help_does_not_import_torch():
+def test_help_and_version_need_the_core_packages_alone():
     code = (
-        "import sys\nfrom training.cli import main\n"
-        "for words in [], *([command] for command in sys.argv[1:]):\n"
-        "    try:\n        main([*words, '--help'])\n"
+        "import sys\n"
+        "for name in ('yaml', 'torch', 'pooch', 'lightning_fabric', 'symusic', 'relpe.public'):\n"
+        "    sys.modules[name] = None\n"
+        "from training.cli import main\n"
+        "for words in ['--version'], ['--help'], *([name, '--help'] for name in sys.argv[1:]):\n"
+        "    try:\n        main(words)\n"
         "    except SystemExit as end:\n        assert end.code == 0\n"
-        "assert not {'torch', 'lightning_fabric', 'relpe.public', 'symusic'} & set(sys.modules)\n"
     )
     command = [sys.executable, "-c", code, *COMMANDS]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(f"relpe-train {version('relpe')}\n")
     assert run.stdout.count("usage: relpe-train") == 1 + len(COMMANDS)
+    assert relpe.__version__ == version("relpe")
 
 
 def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp_path, capsys):
@@ -46,7 +49,8 @@ def test_the_commands_from_midi_to_a_released_model(midi_folder, experiment, tmp
     captured = capsys.readouterr()
     assert "broken.mid" in captured.err
     assert "train: 5 files" in captured.out
-    assert f"{run}: step 1, 64 tokens, 0.0 minutes, validation" in captured.out
+    # minutes depend on the machine
+    assert re.search(r"run: step 1, 64 tokens, \d+\.\d minutes, validation", captured.out)
 
 
 def test_bad_input_is_reported_in_one_sentence_and_exit_code_2(
@@ -61,14 +65,14 @@ def test_bad_input_is_reported_in_one_sentence_and_exit_code_2(
         (["prepare", "--corpus", "none", "--output", "out"], "none: found no such file or folder"),
         (["fit", "--config", "none.yaml"], "none.yaml: no such file"),
         ([*fit, "--data", "none"], "no prepared corpus"),
-        ([*fit, "--set", "trainer.speed=3"], "trainer.speed: unknown"),
+        ([*fit, "--set", "trainer.sed=1"], "trainer.sed: unknown, expected one of token_budget"),
         ([*fit, "--set", "task.kind=art"], "'art'"),
         ([*fit, "--set", "task.transposition=[6,-5]"], "is (6, -5)"),
         ([*fit, "--set", "task.model.vocabulary_size=100"], "is 100, but the tokenizer"),
         ([*fit, "--resume"], "no last.ckpt"),
         ([*fit, "--run", "r", "--init-from", "none"], "none"),
         (["export", "--run", "none", "--output", "out"], "expected the folder of a run"),
-        (["evaluate", "--run", "none", "--data", data_text], "none"),
+        (["evaluate", "--run", "none"], "no model 'none'"),
         ([*evaluate, "--continuations", "1", "--memory", "2"], "--memory is 2.0, expected 0 to 1"),
         (["fit-pointer", "none", "--data", data_text], "no model 'none'"),
         (["fit-pointer", "piano", "--data", "none"], "found no prepared corpus"),
@@ -80,36 +84,6 @@ def test_bad_input_is_reported_in_one_sentence_and_exit_code_2(
         assert error.count("\n") == 1
         assert "Traceback" not in error
         assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
-
-
-@pytest.mark.usefixtures("run")
-def test_damaged_checkpoints_and_other_weights_are_reported_in_one_sentence(
-    experiment, data, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    Path("tiny.yaml").write_text(yaml.safe_dump(experiment))
-    wider = experiment["task"] | {"model": experiment["task"]["model"] | {"hidden": 24}}
-    Path("wider.yaml").write_text(yaml.safe_dump(experiment | {"task": wider}))
-    start = ["fit", "--config", "tiny.yaml", "--run", "run"]
-    shutil.copytree("run", "cut")
-    for name in ("last.ckpt", "best.ckpt"):
-        Path("cut", name).write_bytes(Path("run", name).read_bytes()[:3000])
-    before = sorted(path.name for path in tmp_path.rglob("*"))
-    longer = ["--set", "trainer.token_budget=640"]
-    for words, message in (
-        (
-            ["evaluate", "--run", "cut", "--data", str(data)],
-            "cut/best.ckpt: the checkpoint is damaged",
-        ),
-        (["export", "--run", "cut", "--output", "out"], "cut/best.ckpt: the checkpoint is damaged"),
-        (["fit", "--config", "wider.yaml", "--run", "run", *longer], "another task.model.hidden"),
-        ([*start, *longer, "--set", "trainer.ema_decay=0.9"], "another trainer.ema_decay"),
-    ):
-        assert main(words) == 2
-        error = capsys.readouterr().err
-        assert message in error
-        assert error.count("\n") == 1
-    assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
 def test_missing_packages_and_ctrl_c_while_loading_are_reported_in_one_sentence(
@@ -147,25 +121,3 @@ def test_help_has_the_default_of_every_option(capsys):
         required = {"--corpus", "--output", "--config", "--run", "--data"}
         flags = {"-h,", "--resume", "--fresh", "--music-only"}
         assert without <= required | flags
-
-
-def test_a_model_that_does_not_exist_and_an_unknown_setting_are_reported_before_all_else(
-    tmp_path, capsys
-):
-    assert main(["evaluate", "--run", str(tmp_path / "nope")]) == 2
-    assert "no model" in capsys.readouterr().err
-    (tmp_path / "x.yaml").write_text("task: {kind: recall}")
-    assert main(["fit", "--config", str(tmp_path / "x.yaml"), "--set", "trainer.sed=1"]) == 2
-    assert "config.trainer.sed: unknown, expected one of token_budget" in capsys.readouterr().err
-
-
-def test_help_and_version_need_the_core_packages_alone():
-    script = (
-        "import sys\nfor name in ('yaml', 'torch', 'pooch'): sys.modules[name] = None\n"
-        "from training.cli import main\nmain(sys.argv[1:])"
-    )
-    for word, said in (("--help", "usage: relpe-train"), ("--version", "relpe-train ")):
-        run = subprocess.run([sys.executable, "-c", script, word], capture_output=True, text=True)
-        assert run.returncode == 0
-        assert run.stdout.startswith(said)
-    assert relpe.__version__ == version("relpe")

@@ -12,7 +12,6 @@ from relpe.models.checkpoint import load_model
 from tests.support.paths import ROOT
 from tests.support.runs import changed
 from training.cli import main
-from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.experiment import build_experiment
 from training.release import export
@@ -109,11 +108,6 @@ def test_the_readme_of_released_models_names_all_attributions():
             for corpus in run.corpora:
                 assert " ".join(corpus.attribution.split()) in text, (path, corpus.name)
                 assert corpus.licence in text
-
-
-def test_other_folders_are_refused(tmp_path):
-    with pytest.raises(TrainingError, match="expected the folder of a run"):
-        export(tmp_path, tmp_path / "out")
 
 
 def contents(folder):

@@ -15,12 +15,15 @@ from tokenization.document import Document, Header, Selection
 from tokenization.grid import notated_lines
 from tokenization.plan import Plan
 from tokenization.remi.quantize import part_of
-from tokenization.remi.vocabulary import EOS, POSITION, TEMPO, TEMPO_GRID
+from tokenization.remi.remi import Remi
+from tokenization.remi.vocabulary import EOS, PAD, POSITION, TEMPO, TEMPO_GRID
 from tokenization.score import Score, Track, all_notes
-from training.data.examples import Examples, draw_bar
+from training.data.augmentation import NOTHING, Augmentation
+from training.data.corpus import Corpus
 from training.data.masks import masked_ids
 from training.data.shards import MASKED_VELOCITIES
 from training.errors import TrainingError, check_range
+from training.learning.seeding import generator
 
 Kind = Literal["from_nothing", "continuation", "infilling", "accompaniment", "infilling_with_given"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -106,20 +109,64 @@ class _Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Documents(Examples):
-    """Parts of pieces as documents, drawn anew for each row.
+class Documents:
+    """Batches of training examples by step: parts of pieces as documents, drawn for each row.
 
     A corpus is drawn by its weight, a piece of it in proportion to its tokens, and a part of the
     piece. The part is decoded, transposed and changed, analysed as if it were an upload, and
     encoded. If it ends before the example does, another document follows.
+
+    Row r of the batch of step s depends only on (seed, s, r), and not on the shards. A process that
+    draws some rows of a batch reads only those.
     """
 
+    corpus: Corpus
+    tokenizer: Remi
+    length: int
+    """Tokens that the model reads; an example has one more token, the last target."""
+    batch_size: int
+    seed: int
+    beginnings: float = 0.1
+    """Share of accompaniments that are the beginning of a piece."""
+    transposition: tuple[int, int] = (-5, 6)
+    """Smallest and largest transposition in semitones."""
+    augmentation: Augmentation = NOTHING
+    """Further random changes."""
+    first_row: int = 0
+    """Index of the first row of the batch that this process draws."""
     shares: DocumentShares = DocumentShares()
 
-    def _draw(self, draw: np.random.Generator) -> NDArray[np.int64]:
+    def __post_init__(self) -> None:
+        if not len(self.corpus):
+            raise TrainingError("the train split is empty; prepare a corpus with training files")
+
+    def __getitem__(self, step: int) -> NDArray[np.int64]:
+        """Return the batch of one step: (batch_size, length + 1).
+
+        PAD follows an example that is too short; ~t stands for a token t that is not predicted.
+        """
+        rows = range(self.first_row, self.first_row + self.batch_size)
+        return np.stack([self.example(step, row) for row in rows])
+
+    def example(self, step: int, row: int) -> NDArray[np.int64]:
+        """Return one row of the batch of a step: (length + 1,)."""
         vocabulary = self.tokenizer.vocabulary
-        drawn = self.draw(draw)
-        return np.concatenate([masked_ids(one.ids, one.masked, vocabulary) for one in drawn])
+        drawn = self.draw(generator(self.seed, step, "data", row))
+        ids = np.concatenate([masked_ids(one.ids, one.masked, vocabulary) for one in drawn])
+        padded = np.full(self.length + 1, PAD, np.int64)
+        padded[: len(ids)] = ids[: self.length + 1]
+        return padded
+
+    def _read(self, piece: int) -> NDArray[np.int32]:
+        """Read the tokens of a piece; raise TrainingError if they are damaged."""
+        ids = self.corpus.piece(piece)
+        bars = np.flatnonzero(ids == self.tokenizer.vocabulary.ids["Bar"])
+        if not np.array_equal(bars, self.corpus.piece_bars(piece)):
+            name = [*self.corpus.names, *map(str, range(piece + 1))][piece]
+            raise TrainingError(
+                f"the stored tokens of {name} are damaged; prepare the corpus again"
+            )
+        return ids
 
     def draw(self, draw: np.random.Generator) -> list[DrawnDocument]:
         """Return the documents of an example; only the last one may be too long."""
@@ -243,8 +290,11 @@ class Documents(Examples):
             if kind == "from_nothing":
                 first = 0
             else:
+                # if less than half of the room followed, most of the example would be padding
+                last = int(np.searchsorted(starts, length - (room - 1) // 2, side="right"))
                 share = self.beginnings if kind == "accompaniment" else 0
-                first = draw_bar(starts, length, (room - 1) // 2, share, draw)
+                begins = draw.random() < share
+                first = 0 if begins or last < 2 else int(draw.integers(1, last))
             stop = int(np.searchsorted(starts, starts[first] + room))
         has_more = stop < len(bars)
         crop = self.tokenizer.crop(ids[: bars[stop] if has_more else None], first)

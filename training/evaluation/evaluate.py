@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from relpe.decoding.choose import why_not_compiled
 from relpe.files import write_text
@@ -22,8 +21,8 @@ from relpe.models.pointer.config import PointerConfig
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import BAR, Families
-from training.data.corpus import Corpus, note_ids, read_facts
-from training.errors import check_range
+from training.data.corpus import Corpus, read_facts
+from training.errors import TrainingError, check_range
 from training.evaluation.costs import costs
 from training.evaluation.generated_music import measure_music, plain
 from training.evaluation.likelihood import (
@@ -32,6 +31,7 @@ from training.evaluation.likelihood import (
     pointer_nats,
     predicted,
     streaming_nats,
+    token_bar,
     window_nats,
 )
 from training.evaluation.metrics.by_corpus import nats_by_corpus
@@ -49,15 +49,18 @@ from training.evaluation.options import EvaluateOptions
 from training.evaluation.plots import draw_by_position, draw_results
 from training.evaluation.report import figure, goals, write_table
 from training.evaluation.results import WHOLE, is_music
-from training.evaluation.subject import hidden_tokens, load_pieces, load_subject
+from training.evaluation.subject import MeasuredPieces, load_split, load_subject
 from training.experiment import is_run, read_experiment
 from training.files import read_json
 from training.learning.seeding import draw_seeds
 from training.runs.device import choose_device
 from training.runs.pointer import pointer_digest
-from training.runs.weights import Origin
+from training.runs.weights import Origin, model_folder
 
 logger = logging.getLogger(__name__)
+
+BATCH_SIZE = 8
+"""Pieces or windows per batch, unless others are asked for."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,7 @@ class _Subject:
     origin: Origin
     tokenizer: Remi
     corpus: Corpus
-    pieces: list[NDArray[np.int64]]
-    hidden: list[NDArray[np.bool_]]
-    """Which tokens of each piece are not predicted; see `training.data.masks`."""
+    pieces: MeasuredPieces
     trained_length: int | None
     folder: Path
     """Folder of the results."""
@@ -87,11 +88,18 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     Raises:
         TrainingError: the data and the model do not match.
     """
+    data = options.data
+    if data is None:
+        model_folder(options.model)  # raises an error if there is no such model
+        raise TrainingError(
+            f"{options.model}: a model of music is measured on a prepared corpus; give it with "
+            "--data"
+        )
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     device = choose_device(options.device, "--device")
-    facts = read_facts(options.data)
-    subject = _subject(options)
+    facts = read_facts(data)
+    subject = _subject(options, data)
     results = _described(options, subject, device, facts["hash"])
     subject.folder.mkdir(parents=True, exist_ok=True)
     before = _measured_before(subject.folder, results)
@@ -100,13 +108,13 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     else:
         results |= {name: before[name] for name in before if is_music(name)}
         subject.decoder.to(device)
-        _measure_likelihood(options, subject, results)
+        _measure_likelihood(options, data, subject, results)
     if options.music:
         # compiled steps run on the CPU; on a GPU, prompts would be processed one by one
         decoder = subject.decoder.to("cpu")
         if why_not_compiled(decoder) is not None:
             decoder.to(device)
-        train = Corpus.load(options.data, "train")
+        train = Corpus.load(data, "train")
         for music in options.music:
             results[music.key] = measure_music(
                 decoder,
@@ -127,13 +135,13 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     return results
 
 
-def _subject(options: EvaluateOptions) -> _Subject:
+def _subject(options: EvaluateOptions, data: Path) -> _Subject:
     """Load the model and data. Raises TrainingError if they do not match."""
-    size = len(load_tokenizer(options.data).vocabulary)
+    size = len(load_tokenizer(data).vocabulary)
     check_range("--ngram", options.ngram, 1, greatest_order(size))
-    place, decoder, origin, tokenizer = load_subject(options.model, options.data, options.weights)
-    corpus, pieces = load_pieces(options.data, options.split, only=options.corpora)
-    hidden = hidden_tokens(corpus, pieces, tokenizer.vocabulary)
+    place, decoder, origin, tokenizer = load_subject(options.model, data, options.weights)
+    corpus = load_split(data, options.split, only=options.corpora)
+    pieces = MeasuredPieces.of(corpus, tokenizer)
     name = place.resolve().name
     trained_length = options.trained_length
     if is_run(place):
@@ -141,16 +149,14 @@ def _subject(options: EvaluateOptions) -> _Subject:
         trained_length = trained_length or read_experiment(place).task.length
     else:
         folder = options.output or Path("evaluation") / name
-    return _Subject(
-        name, decoder, origin, tokenizer, corpus, pieces, hidden, trained_length, folder
-    )
+    return _Subject(name, decoder, origin, tokenizer, corpus, pieces, trained_length, folder)
 
 
 def _described(
     options: EvaluateOptions, subject: _Subject, device: str, data: str
 ) -> dict[str, Any]:
     """Return the first part of the results, which identifies weights and data."""
-    pieces = subject.pieces
+    ids, hidden, notes = subject.pieces
     return {
         "model": options.model,
         "weights": subject.origin._asdict(),
@@ -162,18 +168,12 @@ def _described(
         "data": data,
         "split": options.split,
         "corpora": [*options.corpora],
-        "pieces": len(pieces),
-        "tokens": sum(int(np.count_nonzero(~hidden[1:])) for hidden in subject.hidden),
-        "notes": sum(_notes(subject)),
-        "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in pieces),
+        "pieces": len(ids),
+        "tokens": sum(int(np.count_nonzero(~of_piece[1:])) for of_piece in hidden),
+        "notes": sum(notes),
+        "bars": sum(int(np.count_nonzero(piece[1:] == BAR)) for piece in ids),
         "trained_length": subject.trained_length,
     }
-
-
-def _notes(subject: _Subject) -> list[int]:
-    """Return the number of notes of each piece."""
-    notes = note_ids(subject.tokenizer)
-    return [int(np.isin(piece[1:], notes).sum()) for piece in subject.pieces]
 
 
 def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
@@ -187,21 +187,23 @@ def _measured_before(folder: Path, results: dict[str, Any]) -> dict[str, Any]:
 
 
 def _measure_likelihood(
-    options: EvaluateOptions, subject: _Subject, results: dict[str, Any]
+    options: EvaluateOptions, data: Path, subject: _Subject, results: dict[str, Any]
 ) -> None:
     """Add the likelihood of real music to results; write nll_by_position.csv and .png."""
-    decoder, pieces, folder = subject.decoder, subject.pieces, subject.folder
+    decoder, folder = subject.decoder, subject.folder
+    pieces, all_hidden, notes = subject.pieces
     families = subject.tokenizer.families
     units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
     seeds = draw_seeds(decoder.config.noise_seed, options.draws)
+    rows = options.batch_size or BATCH_SIZE
 
     def measure(
         name: str,
         read: Callable[[int, Advance], Nats],
-        hidden: Sequence[NDArray[np.bool_]] = subject.hidden,
+        hidden: Sequence[NDArray[np.bool_]] = all_hidden,
     ) -> tuple[list[Nats], dict[str, float]]:
         """Return the nats of each token for each draw, and their summary."""
-        with _progress(name, sum(len(one) - 1 for one in hidden) * len(seeds)) as bar:
+        with token_bar(name, sum(len(one) - 1 for one in hidden) * len(seeds)) as bar:
             draws = [predicted(read(seed, bar.update), hidden) for seed in seeds]
         values = summary(draws, units)
         logger.info("%s: %s", name, _line(values))
@@ -212,13 +214,13 @@ def _measure_likelihood(
     in_windows, results[windows] = measure(
         f"windows of {options.length}",
         lambda seed, advance: window_nats(
-            decoder, pieces, options.length, options.batch_size, seed, advance, families
+            decoder, pieces, options.length, rows, seed, advance, families
         ),
     )
     draws, results["streaming"] = measure(
         "whole pieces",
         lambda seed, advance: streaming_nats(
-            decoder, pieces, options.chunk, options.batch_size, seed, advance, families
+            decoder, pieces, options.chunk, rows, seed, advance, families
         ),
     )
     results["seconds"] = round(time.monotonic() - started, 1)
@@ -244,22 +246,22 @@ def _measure_likelihood(
     without, results["streaming_without_plan"] = measure(
         WHOLE["streaming_without_plan"],
         lambda seed, advance: streaming_nats(
-            decoder, bare, options.chunk, options.batch_size, seed, advance, families
+            decoder, bare, options.chunk, rows, seed, advance, families
         ),
-        [hidden[one] for hidden, one in zip(subject.hidden, kept, strict=True)],
+        [hidden[one] for hidden, one in zip(all_hidden, kept, strict=True)],
     )
     whole["streaming_without_plan"] = _mean(without)
     corpora = [one["name"] for one in subject.corpus.corpora]
     if len(corpora) > 1:
         results["by_corpus"] = nats_by_corpus(
             [corpora[subject.corpus.facts(index).corpus] for index in range(len(pieces))],
-            _notes(subject),
+            notes,
             {windows: _mean(in_windows), **whole},
         )
     beyond = beyond_training(nats, subject.trained_length or 0, options.reach)
     results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
     if options.ngram is not None:
-        results[f"{options.ngram}-gram"] = _ngrams(options.ngram, options.data, subject, units)
+        results[f"{options.ngram}-gram"] = _ngrams(options.ngram, data, subject, units)
     if bins:
         write_csv(bins, folder / "nll_by_position.csv")
         draw_by_position(
@@ -280,9 +282,10 @@ def _ngrams(
     order: int, data: Path, subject: _Subject, units: Mapping[str, int]
 ) -> dict[str, dict[str, float]]:
     """Return the likelihood under n-gram models of the training split, by their names."""
-    models = ngram_nats(order, Corpus.load(data, "train"), subject.tokenizer, subject.pieces)
+    ids, hidden, _ = subject.pieces
+    models = ngram_nats(order, Corpus.load(data, "train"), subject.tokenizer, ids)
     summaries = {
-        name: summary([predicted(values, subject.hidden)], units) for name, values in models.items()
+        name: summary([predicted(values, hidden)], units) for name, values in models.items()
     }
     name, best = min(summaries.items(), key=lambda item: item[1]["nats_per_token"])
     logger.info("%d-gram, %s: %s", order, name, _line(best))
@@ -306,11 +309,9 @@ def _with_pointer(
     pointer: PointerConfig, pieces: Sequence[NDArray[np.int64]], draws: Sequence[Nats]
 ) -> list[Nats]:
     """Return the nats of each token with the pointer, for each draw."""
-    mixed: list[NDArray[np.float64]] = []
-    with _progress("pointer", sum(len(piece) - 1 for piece in pieces)) as bar:
-        for piece, *nats in zip(pieces, *draws, strict=True):
-            mixed.append(pointer_nats(pointer, piece, np.stack(nats)))
-            bar.update(len(piece) - 1)
+    nats = [np.stack(of_piece) for of_piece in zip(*draws, strict=True)]
+    with token_bar("pointer", sum(len(piece) - 1 for piece in pieces)) as bar:
+        mixed = pointer_nats(pointer, pieces, nats, bar.update)
     return [list(of) for of in zip(*mixed, strict=True)]
 
 
@@ -322,11 +323,11 @@ def without_plan(ids: NDArray[np.int64], families: Families) -> NDArray[np.bool_
 
 def nats_of_families(subject: _Subject, nats: Nats) -> dict[str, FamilyNats]:
     """Return the mean nats of each family of predicted tokens."""
-    return nats_by_family(subject.tokenizer.vocabulary, subject.pieces, nats)
+    return nats_by_family(subject.tokenizer.vocabulary, subject.pieces.ids, nats)
 
 
 def _by_family(subject: _Subject, whole: Mapping[str, Nats]) -> dict[str, dict[str, float]]:
-    """Tokens of each family of predicted tokens, and their nats per token in each reading."""
+    """Return the tokens of each family, and their nats per token in each reading."""
     families: dict[str, dict[str, float]] = {}
     for key, nats in whole.items():
         for name, family in nats_of_families(subject, nats).items():
@@ -334,15 +335,11 @@ def _by_family(subject: _Subject, whole: Mapping[str, Nats]) -> dict[str, dict[s
     return families
 
 
-def _progress(name: str, tokens: int) -> tqdm[NoReturn]:
-    return tqdm(total=tokens, desc=name, unit="token", unit_scale=True, mininterval=2)
-
-
 def _loops(subject: _Subject) -> dict[str, Any]:
     """Return the loss on a repeated bar; no figures if no bar is suitable."""
-    repetitions = loops(subject.pieces, subject.tokenizer)
+    repetitions = loops(subject.pieces.ids, subject.tokenizer)
     ids = [loop.ids for loop in repetitions]
-    with _progress("loops", sum(len(one) - 1 for one in ids)) as bar:
+    with token_bar("loops", sum(len(one) - 1 for one in ids)) as bar:
         families = subject.tokenizer.families
         nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update, families=families)
     nats_by_time = loop_nats(nats, repetitions)
@@ -366,7 +363,7 @@ def _relativity(decoder: Decoder, length: int, seeds: Sequence[int]) -> dict[str
 
 
 def summary(draws: Sequence[Nats], units: Mapping[str, int]) -> dict[str, float]:
-    """Negative log-likelihood of a split in nats per token and per unit, averaged over draws.
+    """Return the nats of a split per token and per unit, averaged over draws.
 
     `units` maps the name of each result to the number of its units in the split. With several
     draws, the standard deviation over draws is added. Nats are NaN for tokens that are not

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -107,7 +107,7 @@ class Passage(NamedTuple):
 
 
 def figures_of(notes: BarNotes, first_bar: int) -> dict[str, float]:
-    """All scalar measures of the music from `first_bar` on: those of `structure` and of `form`."""
+    """Return all measures of the music from `first_bar` on: those of `structure` and `form`."""
     figures = structure(notes, first_bar) | form(notes, first_bar)
     return {name: float(value) for name, value in figures.items()}
 
@@ -167,7 +167,10 @@ def measure_music(
     index = NoteIndex.of_corpus(train, tokenizer)
     groups = {"generated": alike, "real": real}
     summaries = {name: _figures([p.figures for p in group]) for name, group in groups.items()}
-    baseline = {} if heard < COPIED_BARS else {"copier": _figures(_copied(real, heard))}
+    baseline = {}
+    if heard >= COPIED_BARS:  # the baseline copies what stood that many bars before
+        copied = [figures_of(copier(passage.notes, heard), heard) for passage in real]
+        baseline = {"copier": _figures(copied)}
     result: dict[str, Any] = {
         "protocol": {
             **{k: v for k, v in asdict(options).items() if k != "samples_output"},
@@ -246,8 +249,6 @@ def _write_table(
 
 def _labels(indices: Sequence[int], names: Sequence[str]) -> list[str]:
     """Return distinct file names of pieces: the last part of their names, else their numbers."""
-    from pathlib import PurePosixPath
-
     stems = [PurePosixPath(names[i]).stem if i < len(names) else str(i) for i in indices]
     return [
         stem if stems.count(stem) == 1 else f"{stem}.{index}"
@@ -272,11 +273,6 @@ def _figures(passages: Sequence[Mapping[str, float]]) -> dict[str, dict[str, flo
         deviation = float(values.std(ddof=1)) if len(values) > 1 else math.nan
         summary[name] = {"mean": mean, "deviation": deviation}
     return summary
-
-
-def _copied(real: Sequence[Passage], first_bar: int) -> list[dict[str, float]]:
-    """Return the figures of the baseline that copies what stood `COPIED_BARS` bars before."""
-    return [figures_of(copier(passage.notes, first_bar), first_bar) for passage in real]
 
 
 def _differences(
@@ -362,11 +358,8 @@ def _style(
 def _copies(index: NoteIndex, scores: Sequence[Score]) -> dict[str, Any]:
     copy_statistics = copies(index, scores)
     shares = {str(size): share for size, share in copy_statistics.shares.items()}
-    return {
-        "shares": shares,
-        "longest": copy_statistics.longest,
-        "notes": copy_statistics.num_notes,
-    }
+    longest, notes = copy_statistics.longest, copy_statistics.num_notes
+    return {"shares": shares, "longest": longest, "notes": notes}
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401 - values of JSON

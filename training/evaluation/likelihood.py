@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from tqdm import tqdm
 
 from relpe.models.decoder import Decoder, DecoderState
 from relpe.models.pointer.config import PointerConfig
 from relpe.models.pointer.odds import pointer_odds
 from tokenization.remi.vocabulary import Families
 from training.learning.positions import positions_of
+from training.tasks.batches import padded
 
 Nats = list[NDArray[np.float64]]
 Advance = Callable[[int], object]
 
 
-@torch.inference_mode()
 def window_nats(
     decoder: Decoder,
     pieces: Sequence[NDArray[np.int64]],
@@ -33,24 +35,17 @@ def window_nats(
     """Return nats of each token of each piece except the first, read in windows without overlap.
 
     The last target of a window is the first token of the next one, so that every token except a
-    piece's first is a target once. Each window starts from an empty state. `seed` is the seed of
-    the noise; None: the model's own. `advance` is called with the number of processed tokens.
-    `families` are those of the tokens; only models that read coordinates need them.
+    piece's first is a target once. Each window starts from an empty state. The rest is as in
+    `streaming_nats`.
     """
-    nats = [np.zeros(len(piece) - 1) for piece in pieces]
-    places = [(i, s) for i, piece in enumerate(pieces) for s in range(0, len(piece) - 1, length)]
-    # group windows of similar length to avoid padding
-    places.sort(key=lambda place: min(length, len(pieces[place[0]]) - 1 - place[1]), reverse=True)
-    for first in range(0, len(places), batch_size):
-        rows = places[first : first + batch_size]
-        parts = [pieces[index][start : start + length + 1] for index, start in rows]
-        tokens = _padded(decoder, parts)
-        positions = positions_of(tokens[:, :-1], decoder.num_axes, families)
-        values, _ = _nats(decoder, tokens, positions, decoder.init_state(len(parts), seed))
-        for (index, start), part, row in zip(rows, parts, values, strict=True):
-            nats[index][start : start + len(part) - 1] = row[: len(part) - 1]
-        advance(sum(len(part) - 1 for part in parts))
-    return nats
+    starts = [range(0, len(piece) - 1, length) for piece in pieces]
+    windows = [
+        piece[start : start + length + 1]
+        for piece, places in zip(pieces, starts, strict=True)
+        for start in places
+    ]
+    nats = iter(streaming_nats(decoder, windows, length, batch_size, seed, advance, families))
+    return [np.concatenate([np.zeros(0), *(next(nats) for _ in places)]) for places in starts]
 
 
 @torch.inference_mode()
@@ -63,16 +58,19 @@ def streaming_nats(
     advance: Advance = lambda _: None,
     families: Families | None = None,
 ) -> Nats:
-    """Nats of each token of each piece except the first; the state is kept from chunk to chunk.
+    """Return the nats of each token of each piece except the first; chunks keep the state.
 
-    `seed`, `advance` and `families` are as in `window_nats`.
+    `seed` is the seed of the noise; None: the model's own. `advance` is called with the number of
+    processed tokens. `families` are those of the tokens; only models that read coordinates need
+    them.
     """
     nats = [np.zeros(len(piece) - 1) for piece in pieces]
+    # group pieces of similar length to avoid padding
     order = sorted(range(len(pieces)), key=lambda index: -len(pieces[index]))
     for first in range(0, len(order), batch_size):
         rows = order[first : first + batch_size]
         state = decoder.init_state(len(rows), seed)
-        tokens = _padded(decoder, [pieces[index] for index in rows])
+        tokens = padded([pieces[index] for index in rows]).to(next(decoder.parameters()).device)
         positions = positions_of(tokens[:, :-1], decoder.num_axes, families)
         for start in range(0, tokens.shape[1] - 1, chunk):
             part = tokens[:, start : start + chunk + 1]
@@ -90,22 +88,26 @@ def predicted(nats: Nats, hidden: Sequence[NDArray[np.bool_]]) -> Nats:
 
 
 def pointer_nats(
-    config: PointerConfig, piece: NDArray[np.int64], nats: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Return the nats of each token of a piece except the first, with a pointer: (..., tokens - 1).
+    config: PointerConfig,
+    pieces: Sequence[NDArray[np.int64]],
+    nats: Sequence[NDArray[np.float64]],
+    advance: Advance = lambda _: None,
+) -> Nats:
+    """Return the nats of each token of each piece except the first, with a pointer.
 
-    `nats` (..., tokens - 1) are those of the decoder. The result is that of `Pointer.mix` over the
-    whole vocabulary; see `pointer_odds`.
+    `nats` (..., tokens - 1) are those of the decoder for each piece, and so is the shape of the
+    result. It is that of `Pointer.mix` over the whole vocabulary; see `pointer_odds`.
     """
-    return pointer_odds(config, piece).mixed(nats)
+    mixed: Nats = []
+    for piece, values in zip(pieces, nats, strict=True):
+        mixed.append(pointer_odds(config, piece).mixed(values))
+        advance(len(piece) - 1)
+    return mixed
 
 
-def _padded(decoder: Decoder, parts: Sequence[NDArray[np.int64]]) -> Tensor:
-    """Return the tokens of each part, padded to the longest: (b, l)."""
-    tokens = np.zeros((len(parts), max(map(len, parts))), np.int64)
-    for row, part in zip(tokens, parts, strict=True):
-        row[: len(part)] = part
-    return torch.from_numpy(tokens).to(next(decoder.parameters()).device)
+def token_bar(name: str, tokens: int) -> tqdm[NoReturn]:
+    """Return a progress bar of tokens."""
+    return tqdm(total=tokens, desc=name, unit="token", unit_scale=True, mininterval=2)
 
 
 def _nats(

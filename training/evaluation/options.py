@@ -66,11 +66,11 @@ class EvaluateOptions:
 
     model: str = field(metadata={"flag": "--run", "metavar": "RUN"})
     """Folder of a run, or folder or name of a released model."""
-    data: Path
+    data: Path | None = None
     """Prepared corpus, of a model of music. Runs of other tasks need none: classifiers and
     translation are measured on the data of the run unless others are given, and only --weights,
     --batch-size, --device, --threads, --output and --split apply to them; generated tasks are
-    measured on their test examples, without --data and --split."""
+    measured on their test examples, without --data and --split; None: see above."""
     split: str = "test"
     """Split to measure on."""
     corpora: Sequence[str] = field(default=(), metadata={"metavar": "NAME"})
@@ -83,8 +83,8 @@ class EvaluateOptions:
     """Tokens per call when whole pieces are read."""
     reach: int = 4096
     """Tokens that a piece must have to count for the loss by position."""
-    batch_size: int = 8
-    """Pieces or windows per batch."""
+    batch_size: int | None = None
+    """Pieces or windows per batch; None: 8, for a run of another task that of the task."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device that computes; auto: a GPU if there is one."""
     draws: int = field(default=1, metadata={"metavar": "S"})
@@ -117,28 +117,3 @@ class EvaluateOptions:
                 "--prompt-bars and --bars contain the same pair twice; give it once"
             )
         check_range("--threads", self.threads, 1, MOST_THREADS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Those of `EvaluateOptions` that runs of other tasks than music have."""
-
-    model: str
-    """Folder of the run."""
-    data: Path | None = None
-    """Folder of the data; None: that of the run."""
-    split: str = "test"
-    weights: str = "best"
-    batch_size: int | None = None
-    """Examples per batch; None: `evaluated_at_once` of the task."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    threads: int | None = None
-    """CPU threads of torch; None: its default."""
-    output: Path | None = None
-    """Folder for results; None: `evaluation` in the run's folder."""
-
-    def __post_init__(self) -> None:
-        check_range("--batch-size", self.batch_size, 1)
-        check_range("--threads", self.threads, 1, MOST_THREADS)
-        if self.split not in ("train", "validation", "test"):
-            raise TrainingError(f"--split {self.split}: expected train, validation or test")

@@ -22,7 +22,7 @@ from training.evaluation.results import (
 )
 from training.evaluation.runs import task_of, write_runs
 from training.experiment import is_run
-from training.files import read_json
+from training.files import markdown, read_json
 from training.runs.lineage import NAME, history, read_history, total_tokens
 from training.runs.pointer import Gain
 from training.runs.record import PastRun
@@ -286,7 +286,7 @@ def rows_of(results: Results) -> Iterator[Row]:
 
 
 def _tokens_learnt(results: Results) -> str:
-    """Training tokens of all runs behind the weights; a lower bound if the model was deleted."""
+    """Return the training tokens of all runs; a lower bound if the model was deleted."""
     num_tokens = results["weights"]["tokens"]
     try:
         runs = _runs(results)
@@ -314,12 +314,10 @@ def _runs(results: Results) -> tuple[PastRun, ...]:
 
 def gain_table(gain: Gain) -> list[str]:
     """Return a Markdown table of nats per token by family of tokens, and of nats per note."""
+    head = f"predicted tokens, {gain.split} split", "number", "nats per token", "with the pointer"
     rows = [("all", gain), *((one.family, one) for one in gain.families)]
-    lines = [
-        f"| predicted tokens, {gain.split} split | number | nats per token | with the pointer |",
-        "|---|---|---|---|",
-        *(f"| {name} | {x.tokens:,} | {x.decoder:.4f} | {x.mixture:.4f} |" for name, x in rows),
-    ]
+    cells = ((name, f"{x.tokens:,}", f"{x.decoder:.4f}", f"{x.mixture:.4f}") for name, x in rows)
+    lines = markdown([head, *cells])
     if gain.notes:
         without, mixed = (x * gain.tokens / gain.notes for x in (gain.decoder, gain.mixture))
         lines += ["", f"Nats per note: {without:.3f}, with the pointer {mixed:.3f}."]
@@ -342,8 +340,7 @@ def corpus_table(results: Results) -> list[str]:
         [name, f"{of['pieces']:,}", f"{of['notes']:,}", *(f"{of[key]:.3f}" for key in keys)]
         for name, of in corpora.items()
     )
-    lines = [columns, ["---"] * len(columns), *rows]
-    return ["| " + " | ".join(line) + " |" for line in lines]
+    return markdown([columns, *rows])
 
 
 def memory_rows(results: Results) -> Iterator[Row]:
@@ -454,9 +451,8 @@ def music_table(entries: Mapping[str, Results], key: str) -> list[str]:
 def _table(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return a Markdown table of the values by label of each column."""
     labels = dict.fromkeys(label for column in columns.values() for label in column)
-    lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[label, *(of.get(label, "") for of in columns.values())] for label in labels]
-    return ["| " + " | ".join(line) + " |" for line in lines]
+    rows = ([label, *(of.get(label, "") for of in columns.values())] for label in labels)
+    return markdown([["", *columns], *rows])
 
 
 def music_tables(entries: Mapping[str, Results], level: str = "##") -> list[str]:

@@ -6,22 +6,24 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from relpe.files import write_text
 from relpe.models.config import to_plain
 from training.config import ExperimentConfig
+from training.errors import TrainingError
 from training.evaluation.costs import costs, costs_line
-from training.evaluation.options import RunOptions
+from training.evaluation.options import EvaluateOptions
 from training.experiment import TASKS, read_experiment
+from training.files import markdown
 from training.runs.device import choose_device
 from training.runs.weights import Origin, load_run, round_as_released
-from training.tasks.task import Results, Task
+from training.tasks.task import Results, Split, Task
 
 
-def evaluate_run(options: RunOptions) -> list[str]:
+def evaluate_run(options: EvaluateOptions) -> list[str]:
     """Measure a run on the data of its task and write results.json; return lines to print.
 
     Weights are rounded to bfloat16 as for a release; computation is in float32.
@@ -29,6 +31,8 @@ def evaluate_run(options: RunOptions) -> list[str]:
     Raises:
         TrainingError: the run or its data cannot be used.
     """
+    if options.split not in get_args(Split):
+        raise TrainingError(f"--split {options.split}: expected train, validation or test")
     folder = Path(options.model)
     experiment = read_experiment(folder)
     task: Task = experiment.task
@@ -54,8 +58,7 @@ def evaluate_run(options: RunOptions) -> list[str]:
 def task_of(results: Results) -> type[Task] | None:
     """Return the class of the task of some results; None: music."""
     kind = results.get("settings", {}).get("task", {}).get("kind")
-    task = TASKS.get(kind)
-    return task if task is not None and issubclass(task, Task) else None
+    return TASKS.get(kind)
 
 
 def run_table(entries: Mapping[str, Results]) -> list[str]:
@@ -81,9 +84,7 @@ def run_table(entries: Mapping[str, Results]) -> list[str]:
             }
             for cells in task.columns(runs)
         ]
-    lines = [[*rows[0]], *([*row.values()] for row in rows)]
-    table = [f"| {' | '.join(line)} |" for line in lines]
-    return [table[0], "|" + "---|" * len(lines[0]), *table[1:]]
+    return markdown([[*rows[0]], *([*row.values()] for row in rows)])
 
 
 def write_runs(entries: Mapping[str, Results], output: Path) -> Path:

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from relpe.models.decoder import Decoder
 from tokenization.presets import PRESETS, load_tokenizer
 from tokenization.remi.remi import Remi
-from tokenization.tokenizer import Vocabulary
-from training.data.corpus import Corpus, read_facts
+from training.data.corpus import Corpus, note_ids, read_facts
 from training.data.masks import masked_ids
 from training.errors import TrainingError
 from training.runs.weights import Origin, load_decoder, model_folder, round_as_released
@@ -58,38 +57,51 @@ def load_subject(model: str, data: Path, weights: str) -> Subject:
     return Subject(place, decoder.eval(), origin, tokenizer)
 
 
-def load_pieces(
-    data: Path, split: str, option: str = "--split", only: Sequence[str] = ()
-) -> tuple[Corpus, list[NDArray[np.int64]]]:
-    """Return a split of a corpus, and its pieces.
-
-    Of a mixture, these are the pieces of the corpora `only`, or of all if it is empty.
+def load_split(data: Path, split: str, option: str = "--split", only: Sequence[str] = ()) -> Corpus:
+    """Return a split of a corpus; of a mixture, the corpora `only`, or all if it is empty.
 
     Raises:
         TrainingError: there is no such split or corpus, or it is empty; the message names `option`.
     """
     corpus = Corpus.load(data, split, only)
-    pieces = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
-    if not pieces and only:
+    if not len(corpus) and only:
         raise TrainingError(
             f"{data}: the split {split!r} has no pieces of {', '.join(only)}; choose other corpora "
             "with --corpora, or another split"
         )
-    if not pieces:
+    if not len(corpus):
         splits = read_facts(data)["splits"]
         others = [f"{name} has {entry['files']}" for name, entry in splits.items()]
         raise TrainingError(
             f"{data}: split {split!r} is empty; choose another one with {option} "
             f"({', '.join(others)})"
         )
-    return corpus, pieces
+    return corpus
 
 
-def hidden_tokens(
-    corpus: Corpus, pieces: Sequence[NDArray[np.int64]], vocabulary: Vocabulary
-) -> list[NDArray[np.bool_]]:
-    """Which tokens of each piece of a corpus are not predicted; see `training.data.masks`."""
-    return [
-        masked_ids(piece, corpus.facts(index).masked, vocabulary) < 0
-        for index, piece in enumerate(pieces)
-    ]
+class MeasuredPieces(NamedTuple):
+    """Pieces of a corpus on which models are measured."""
+
+    ids: list[NDArray[np.int64]]
+    hidden: list[NDArray[np.bool_]]
+    """Which tokens of each piece are not predicted; see `training.data.masks`."""
+    notes: list[int]
+    """Number of notes of each piece."""
+
+    @classmethod
+    def of(
+        cls, corpus: Corpus, tokenizer: Remi, most: int | None = None, tokens: int | None = None
+    ) -> MeasuredPieces:
+        """Return all pieces, or at most `most`, evenly spaced; all or the first tokens of each."""
+        count = min(most or len(corpus), len(corpus))
+        indices = [index * len(corpus) // count for index in range(count)]
+        ids = [np.asarray(corpus.piece(index, stop=tokens), np.int64) for index in indices]
+        flags = [corpus.facts(index).masked for index in indices]
+        vocabulary, of_notes = tokenizer.vocabulary, note_ids(tokenizer)
+        hidden = [masked_ids(*pair, vocabulary) < 0 for pair in zip(ids, flags, strict=True)]
+        return cls(ids, hidden, [int(np.isin(piece[1:], of_notes).sum()) for piece in ids])
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of all tokens except the first of each piece."""
+        return sum(len(piece) - 1 for piece in self.ids)

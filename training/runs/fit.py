@@ -43,7 +43,7 @@ from training.runs.weights import (
     start_from,
 )
 from training.tasks.module import TaskModule
-from training.tasks.music import MusicData, MusicTask
+from training.tasks.music import MusicTask
 from training.tasks.task import TaskData
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def fit(
     """
     processes = find_processes(config.trainer, os.environ)
     if processes.rank:  # only one process logs and writes
-        logging.getLogger("training").setLevel(logging.WARNING)
+        logging.getLogger("training").setLevel(logging.ERROR)
         alone = nullcontext()
     else:
         _check_folder(folder, fresh=fresh)
@@ -127,7 +127,7 @@ class _Segment:
     folder: Path
     processes: Processes
     arithmetic: Arithmetic
-    data: MusicData | TaskData
+    data: TaskData
     module: TaskModule[Any]
     """The model, with its weights at the start of the segment."""
     earlier: dict[str, Any] | None

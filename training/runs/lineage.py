@@ -35,10 +35,8 @@ def first_weights(model: str | Path, origin: Origin, tokenizer: Remi | None) -> 
         TrainingError: their vocabulary is not that of the data.
     """
     folder = model_folder(model)
-    if tokenizer is None:
-        return FirstWeights(path=str(model), digest=origin.digest, history=history(folder, origin))
-    before = load_tokenizer(folder)
-    if before.vocabulary.hash != tokenizer.vocabulary.hash:
+    used = None if tokenizer is None else tokenizer.vocabulary.hash
+    if used is not None and load_tokenizer(folder).vocabulary.hash != used:
         raise TrainingError(
             f"{folder}: the model has another vocabulary than the data; use weights and data with "
             "the same tokenizer"

@@ -17,7 +17,6 @@ from training.runs.progress import Progress
 from training.runs.samples import Samples
 from training.runs.weights import write_checkpoint
 from training.tasks.module import TaskModule
-from training.tasks.music import MusicData
 from training.tasks.task import TaskData
 
 
@@ -30,7 +29,7 @@ class Loop:
     """
 
     module: TaskModule[Any]
-    data: MusicData | TaskData
+    data: TaskData
     folder: Path
     settings: TrainerConfig
     progress: Progress

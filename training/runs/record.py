@@ -196,7 +196,7 @@ def check_same_run(
 
 
 def _of_data(facts: dict[str, Any]) -> tuple[str, dict[str, tuple[int, int]]]:
-    """Identity of data: its hash, which does not depend on the splits, and each split's size."""
+    """Return the hash of data, which does not depend on the splits, and each split's size."""
     splits = facts.get("splits", {})
     return facts["hash"], {name: (s["files"], s["tokens"]) for name, s in splits.items()}
 
@@ -236,15 +236,9 @@ def describe_segment(
     None: they are random.
     """
     write_text(folder / "config.yaml", yaml.safe_dump(to_plain(config), sort_keys=False))
-    segment = {
+    segment = to_plain(this_segment(arithmetic)) | {
         "step": step,
-        "command": current_command(),
-        "commit": current_commit(),
-        "machine": _machine(arithmetic),
         "processes": processes,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "lightning": lightning_version,
         "environment": _environment(),
     }
     before: dict[str, Any] = earlier or {"sessions": [], "init_from": to_plain(first)}
@@ -294,7 +288,7 @@ def current_command() -> str:
 
 
 def current_commit() -> str | None:
-    """Commit of the sources, with a plus if there are uncommitted changes; None without git."""
+    """Return the commit of the sources, with a plus for uncommitted changes; None without git."""
 
     def git(*words: str) -> str:
         here = Path(__file__).parent

@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import shutil
 import time
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,13 @@ class Samples:
         fabric = module.fabric
         if not self._count or not fabric.is_global_zero:
             return
+        folder, stream = _folder_of(self._folder, module.step), io.BytesIO()
         held = {"state_dict": module.decoder.state_dict(), "average": module.average.state()}
-        folder = _folder_of(self._folder, module.step)
+        torch.save(held, stream)  # tensors themselves would be moved to shared memory
         config = module.decoder.config
+        job = SampleJob(config, stream.getvalue(), self._data, self._count, folder)
         if fabric.world_size == 1:
-            _try(config, held, self._data, self._count, folder, fabric.device)
+            job.write(fabric.device)
             return
         if self._process is not None and self._process.is_alive():
             logger.warning(
@@ -81,15 +84,9 @@ class Samples:
                 module.step,
             )
             return
-        stream = io.BytesIO()  # tensors themselves would be moved to shared memory
-        torch.save(held, stream)
-        process = multiprocessing.get_context("spawn").Process(
-            target=write_in_process,
-            args=(config, stream.getvalue(), self._data, self._count, folder),
-            daemon=True,
-        )
-        process.start()
-        self._process = process
+        context = multiprocessing.get_context("spawn")
+        self._process = context.Process(target=job.write_alone, daemon=True)
+        self._process.start()
 
     def wait(self) -> None:
         """Wait for samples that are being written."""
@@ -103,68 +100,60 @@ def _folder_of(samples: Path, step: int) -> Path:
     return samples / f"step_{step:06d}"
 
 
-def write_in_process(
-    config: DecoderConfig, held: bytes, data: Path, count: int, folder: Path
-) -> None:
-    """Write samples on one core, while the other processes train."""
-    torch.set_num_threads(1)
-    weights = torch.load(io.BytesIO(held), map_location="cpu", weights_only=True)
-    _try(config, weights, data, count, folder, torch.device("cpu"))
+@dataclass(frozen=True)
+class SampleJob:
+    """Samples of a model, and the folder in which they appear when they are complete."""
 
+    config: DecoderConfig
+    held: bytes
+    """The weights and their average, as torch stores them."""
+    data: Path
+    count: int
+    folder: Path
 
-def _try(
-    config: DecoderConfig,
-    held: dict[str, Any],
-    data: Path,
-    count: int,
-    folder: Path,
-    device: torch.device,
-) -> None:
-    """Write samples to a folder, which appears when they are complete."""
-    partial = folder.with_name(f"{folder.name}.partial")
-    try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            _write(config, held, data, count, partial, device)
-        if folder.exists():  # of a run that was killed and repeats this step
-            shutil.rmtree(folder)
-        partial.rename(folder)
-    # an error in a sample must not end hours of training
-    except Exception as error:  # noqa: BLE001
-        shutil.rmtree(partial, ignore_errors=True)
-        logger.warning(
-            "no samples at step %s: %s: %s; training continues",
-            folder.name.removeprefix("step_").lstrip("0"),
-            type(error).__name__,
-            error,
+    def write_alone(self) -> None:
+        """Write the samples on one core, while other processes train."""
+        torch.set_num_threads(1)
+        self.write(torch.device("cpu"))
+
+    def write(self, device: torch.device) -> None:
+        """Write the samples; an error must not end hours of training, and is logged."""
+        partial = self.folder.with_name(f"{self.folder.name}.partial")
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                self._write_to(partial, device)
+            if self.folder.exists():  # of a run that was killed and repeats this step
+                shutil.rmtree(self.folder)
+            partial.rename(self.folder)
+        except Exception as error:  # noqa: BLE001
+            shutil.rmtree(partial, ignore_errors=True)
+            logger.warning(
+                "no samples at step %s: %s: %s; training continues",
+                self.folder.name.removeprefix("step_").lstrip("0"),
+                type(error).__name__,
+                error,
+            )
+
+    def _write_to(self, folder: Path, device: torch.device) -> None:
+        # a model of its own, since values that encodings cache in inference mode have no gradient
+        decoder = self.config.build()
+        held = torch.load(io.BytesIO(self.held), map_location="cpu", weights_only=True)
+        fill(decoder, held, folder)
+        decoder.to(device).eval()
+        tokenizer = load_tokenizer(self.data)
+        prompts = validation_prompts(self.data, self.count)
+        last = time.monotonic() + SAMPLE_SECONDS
+        pieces = continuations(
+            decoder,
+            tokenizer,
+            [ids for ids, _ in prompts],
+            bars=NEW_BARS,
+            enough=lambda: time.monotonic() > last,
         )
-
-
-def _write(
-    config: DecoderConfig,
-    held: dict[str, Any],
-    data: Path,
-    count: int,
-    folder: Path,
-    device: torch.device,
-) -> None:
-    # a separate model, because values that an encoding caches in inference mode have no gradient
-    decoder = config.build()
-    fill(decoder, held, folder)
-    decoder.to(device).eval()
-    tokenizer = load_tokenizer(data)
-    prompts = validation_prompts(data, count)
-    last = time.monotonic() + SAMPLE_SECONDS
-    pieces = continuations(
-        decoder,
-        tokenizer,
-        [ids for ids, _ in prompts],
-        bars=NEW_BARS,
-        enough=lambda: time.monotonic() > last,
-    )
-    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
-    folder.mkdir(parents=True)
-    for number, (ids, (_, bars)) in enumerate(zip(pieces, prompts, strict=True)):
-        write_sample(ids, tokenizer, folder / str(number), bars)
+        shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        folder.mkdir(parents=True)
+        for number, (ids, (_, bars)) in enumerate(zip(pieces, prompts, strict=True)):
+            write_sample(ids, tokenizer, folder / str(number), bars)
 
 
 def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:

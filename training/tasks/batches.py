@@ -1,4 +1,4 @@
-"""Batches of a run: one for each step, and those of validation."""
+"""Batches of examples: as tensors, and which examples the batch of a step has."""
 
 from __future__ import annotations
 
@@ -10,59 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from training.config import TrainerConfig
 from training.errors import TrainingError
-from training.learning.distributed import Processes, leave_signals
-from training.learning.seeding import Steps, generator
-
-
-class StepData:
-    """Training batches, and rows for validation."""
-
-    pinned = False
-    """Whether batches are in pinned memory, from which copies to a GPU do not wait."""
-
-    def __init__(
-        self,
-        examples: Any,  # noqa: ANN401
-        rows: range,
-        trainer: TrainerConfig,
-        processes: Processes,
-    ) -> None:
-        """Keep the data of one process: `examples[step]` are its `rows` of the batch of a step."""
-        self.examples = examples
-        self._rows = len(rows) // trainer.accumulate
-        self._workers = trainer.workers
-        self._processes = processes
-
-    def train_dataloader(self, step: int) -> DataLoader[Any]:
-        """Return the rows of this process: one batch per step, from `step` on."""
-        return DataLoader(
-            self.examples,
-            batch_size=None,
-            sampler=Steps(step),
-            num_workers=self._workers,
-            worker_init_fn=leave_signals if self._workers else None,
-            pin_memory=self.pinned,
-        )
-
-    def validation_loader(self, rows: NDArray[np.int64]) -> DataLoader[Tensor]:
-        """Return this process's share of the rows for validation (n, ...).
-
-        All processes have the same number of rows, since they run the model together. The last ones
-        may be padding (zeros).
-        """
-        world = self._processes.world
-        padding = np.zeros((-len(rows) % world, *rows.shape[1:]), np.int64)
-        mine = np.concatenate([rows, padding])[self._processes.rank :: world]
-        return DataLoader(
-            torch.from_numpy(mine),  # type: ignore[arg-type]
-            batch_size=self._rows,
-            pin_memory=self.pinned,
-        )
+from training.learning.seeding import generator
 
 
 def parts_of(numbers: Sequence[int], size: int, label: str = "evaluate") -> tqdm[Sequence[int]]:

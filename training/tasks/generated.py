@@ -24,6 +24,7 @@ from relpe.models.decoder import Decoder, DecoderConfig, DecoderState
 from relpe.models.pointer.config import BalanceConfig, PointerConfig
 from relpe.models.pointer.pointer import Pointer
 from training.errors import TrainingError, check_range
+from training.files import markdown
 from training.learning.positions import positions_of
 from training.learning.seeding import generator
 from training.tasks.module import TaskModule
@@ -102,11 +103,9 @@ class GeneratedTask(DrawnTask):
     evaluated_at_once = 64
 
     model: DecoderConfig
-    """Configuration of the model."""
     smallest: int = 8
     """Smallest size of training examples; each step has one size, drawn at random."""
     batch_size: int = 64
-    """Examples per step, in all processes and micro-batches together."""
 
     def __post_init__(self) -> None:
         check_range("smallest", self.smallest, 1)
@@ -196,11 +195,12 @@ class GeneratedTask(DrawnTask):
 
     def summary(self, results: Results) -> list[str]:
         """Return a Markdown table."""
-        lines = ["| size | token accuracy | exact match |", "|---|---|---|"]
-        for size, values in results["answers"].items():
-            note = beyond(size, results)
-            lines.append(f"| {size}{note} | {values['tokens']:.1%} | {values['examples']:.1%} |")
-        return [*lines, f"| chance | {results['chance']:.1%} | |", ""]
+        rows = [
+            (f"{size}{beyond(size, results)}", f"{of['tokens']:.1%}", f"{of['examples']:.1%}")
+            for size, of in results["answers"].items()
+        ]
+        chance = "chance", f"{results['chance']:.1%}", ""
+        return [*markdown([("size", "token accuracy", "exact match"), *rows, chance]), ""]
 
 
 def beyond(size: str, results: Results) -> str:
@@ -259,7 +259,7 @@ def answers(decoder: Decoder, examples: Tensor, batch_size: int) -> Answers:
 
 
 def with_pointer(config: PointerConfig, tokens: Tensor, logits: Tensor) -> Tensor:
-    """Log-probabilities (b, l, v) of the mixture of a decoder with a pointer, up to a constant.
+    """Return log-probabilities (b, l, v) of a decoder mixed with a pointer, up to a constant.
 
     See `relpe.models.pointer`. The balance of generation is left out.
     """

@@ -42,9 +42,7 @@ class LikelihoodTask(Task):
     module = LikelihoodModule
 
     model: DecoderConfig
-    """Configuration of the model."""
     batch_size: int = 32
-    """Rows per step, in all processes and micro-batches together."""
     validation_examples: int = 256
     """Largest number of rows of a validation."""
 
@@ -93,7 +91,7 @@ class LikelihoodTask(Task):
         return self.rows("train")
 
     def held_out(self, world: int) -> Rows:
-        """Rows of the validation split; those that fill the share of a process have no targets."""
+        """Return the rows for validation; those that fill the share of a process ask nothing."""
         rows = self.rows("validation")[: self.validation_examples].astype(np.int64)
         empty = np.zeros((-len(rows) % world, self.length, 2), np.int64)
         empty[..., 1] = NO_TARGET
@@ -145,7 +143,7 @@ class LikelihoodTask(Task):
 
 
 def windows(first: int, last: int, length: int) -> Iterable[tuple[int, int, int]]:
-    """Windows of at most `length` positions that ask each position from `first` to `last` once.
+    """Yield windows of at most `length` positions that ask each from `first` to `last` once.
 
     Each is (start, stop, asked): it asks the positions from `asked` to `stop`, of which there are
     at most half of `length` if others precede them, and reads those from `start` on.

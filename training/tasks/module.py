@@ -296,8 +296,8 @@ class TaskModule(ABC, Generic[ModelT]):
         self.skipped += 1
         if self.skipped >= 20:
             raise TrainingError(
-                f"step {self.step}: gradients were not finite 20 times in a row; lower "
-                "optimizer.learning_rate, or set task.model.normalize_queries_keys=true"
+                f"step {self.step}: gradients were not finite 20 times in a row; lower the "
+                "learning rate, or train with task.model.normalize_queries_keys=true"
             )
         for parameter in self.decoder.parameters():
             parameter.grad = None

@@ -1,8 +1,8 @@
-"""Tasks with examples: what all tasks but that of music have in common.
+"""What all tasks have in common.
 
 A task is a dataclass with its settings. It says which examples there are, what a batch of them is,
-what a model is measured by, and which module has the loss. Data, resumable order, validation and
-evaluation follow from these.
+what a model is measured by, and which module has the loss. Data, resumable order and validation
+follow from these. How music is measured is in `training/evaluation/evaluate.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from torch.utils.data import DataLoader
 from relpe.models.config import to_plain
 from training.config import OptimizerConfig, TrainerConfig
 from training.errors import TrainingError, check_range
-from training.learning.distributed import ALONE, Processes, rows_of
-from training.tasks.batches import NewNumbers, Passes, StepData
+from training.learning.distributed import ALONE, Processes, leave_signals, rows_of
+from training.learning.seeding import Steps
+from training.tasks.batches import NewNumbers, Passes
 from training.tasks.module import TaskModule, new_model
 
 Split: TypeAlias = Literal["train", "validation", "test"]
@@ -116,6 +117,14 @@ class Task(ABC):
         """Return what identifies the training examples besides the settings of the task."""
         return ()
 
+    def facts(self, examples: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the identity of the data for run.json: the settings of the task, its examples."""
+        settings = {k: v for k, v in to_plain(self).items() if k not in ("model", "data")}
+        digest = hashlib.sha256(repr(sorted(settings.items())).encode())
+        for part in self.content(examples):
+            digest.update(part)
+        return {"hash": digest.hexdigest(), "source": self.source, "splits": {}}
+
     def passes(self, examples: Any, seed: int) -> Passes | NewNumbers:  # noqa: ANN401
         """Return the numbers of the examples of each step."""
         return Passes(len(examples), self.batch_size, seed)
@@ -139,19 +148,20 @@ class Task(ABC):
         Raises:
             TrainingError: the configuration of the model is inconsistent.
         """
-        return self.module(new_model(self.model, trainer.seed, self.axes), self, optimizer, trainer)
+        model = new_model(self.decoder_config(self.data), trainer.seed, self.axes)
+        return self.module(model, self, optimizer, trainer)
 
-    def decoder_config(self, folder: object) -> Any:  # noqa: ANN401
-        """Return the configuration of the model; it needs nothing from a folder."""
+    def decoder_config(self, folder: Any) -> Any:  # noqa: ANN401
+        """Return the configuration of the model; only that of music depends on a folder."""
         return self.model
 
-    @abstractmethod
     def evaluate(self, model: Any, run: Path, split: Split, batch_size: int) -> Measured:  # noqa: ANN401
         """Measure the model of a run, which is in evaluation mode.
 
         Raises:
             TrainingError: the data or the files of the run cannot be used.
         """
+        raise NotImplementedError
 
     def summary(self, results: Results) -> list[str]:
         """Return what is printed after an evaluation; empty: the table of the report."""
@@ -159,7 +169,7 @@ class Task(ABC):
 
     @staticmethod
     def columns(runs: Sequence[Results]) -> list[dict[str, str]]:
-        """Cells of the rows of a report by column, for runs that differ in their seeds only."""
+        """Return the cells of rows of a report by column, for runs that differ in their seeds."""
         raise NotImplementedError
 
     @staticmethod
@@ -168,14 +178,19 @@ class Task(ABC):
         return ["Means and standard deviations (n - 1) over the seeds of each configuration."]
 
 
-class TaskData(StepData):
-    """Training batches, and those of a validation."""
+class TaskData:
+    """Training batches of one process from any step on, and those of a validation."""
+
+    pinned = False
+    """Whether batches are in pinned memory, from which copies to a GPU do not wait."""
 
     def __init__(self, task: Task, trainer: TrainerConfig, processes: Processes) -> None:
-        rows = rows_of(processes, task.batch_size, trainer.accumulate)
         self._task, self._train = task, task.training_examples()
-        super().__init__(task.batches(self._train, trainer.seed, rows), rows, trainer, processes)
-        self._held_out = task.held_out(processes.world)
+        rows = rows_of(processes, task.batch_size, trainer.accumulate)
+        self._rows, self._workers = len(rows) // trainer.accumulate, trainer.workers
+        self.examples = task.batches(self._train, trainer.seed, rows)
+        """By step, the rows of its batch that belong to this process."""
+        self._processes, self._held_out = processes, task.held_out(processes.world)
 
     @property
     def validates(self) -> bool:
@@ -184,12 +199,19 @@ class TaskData(StepData):
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """Identity of the data for run.json: the settings of the task, and its examples."""
-        settings = {k: v for k, v in to_plain(self._task).items() if k not in ("model", "data")}
-        digest = hashlib.sha256(repr(sorted(settings.items())).encode())
-        for part in self._task.content(self._train):
-            digest.update(part)
-        return {"hash": digest.hexdigest(), "source": self._task.source, "splits": {}}
+        """Identity of the data for run.json."""
+        return self._task.facts(self._train)
+
+    def train_dataloader(self, step: int) -> DataLoader[Any]:
+        """Return the rows of this process: one batch per step, from `step` on."""
+        return DataLoader(
+            self.examples,
+            batch_size=None,
+            sampler=Steps(step),
+            num_workers=self._workers,
+            worker_init_fn=leave_signals if self._workers else None,
+            pin_memory=self.pinned,
+        )
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Return the batches for validation of this process."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from training.files import markdown
 from training.runs.record import PastRun
 from training.tuning.measure import MOST_TOKENS, Nats
 
@@ -59,6 +60,11 @@ def card(tuned: Tuned, run: PastRun) -> str:
     names = [f"`{name.rpartition('/')[2]}`" for name in tuned.held_back[:_LISTED]]
     more = ", …" if len(tuned.held_back) > _LISTED else ""
     [segment] = run.sessions
+    rows = [("pieces", "", "before", "after", "change")]
+    rows += _rows(f"held back, {tuned.held_notes:,} notes", tuned.before, tuned.after)
+    if tuned.original_before is not None and tuned.original_after is not None:
+        name = f"validation music of `{tuned.base}`"
+        rows += _rows(name, tuned.original_before, tuned.original_after)
     lines = [
         f"# {tuned.name}",
         "",
@@ -79,14 +85,7 @@ def card(tuned: Tuned, run: PastRun) -> str:
         "Nats per note; fewer is better. Each piece is read from its beginning, up to "
         f"{MOST_TOKENS:,} tokens in all. `with pointer` is what generation uses.",
         "",
-        "| pieces | | before | after | change |",
-        "|---|---|---|---|---|",
-        *_rows(f"held back, {tuned.held_notes:,} notes", tuned.before, tuned.after),
-    ]
-    if tuned.original_before is not None and tuned.original_after is not None:
-        name = f"validation music of `{tuned.base}`"
-        lines += _rows(name, tuned.original_before, tuned.original_after)
-    lines += [
+        *markdown(rows),
         "",
         "The weights were chosen by the held-back pieces, so that their figure is slightly too "
         "good.",
@@ -109,11 +108,11 @@ def _counted(pieces: int) -> str:
     return f"{pieces:,} piece{'s' * (pieces != 1)}"
 
 
-def _rows(name: str, before: Nats, after: Nats) -> list[str]:
+def _rows(name: str, before: Nats, after: Nats) -> list[tuple[str, ...]]:
     pairs = {"without pointer": (before.decoder, after.decoder)}
     if before.mixture is not None and after.mixture is not None:
         pairs["with pointer"] = before.mixture, after.mixture
     return [
-        f"| {name} | {how} | {old:.3f} | {new:.3f} | {new / old - 1:+.1%} |"
+        (name, how, f"{old:.3f}", f"{new:.3f}", f"{new / old - 1:+.1%}")
         for how, (old, new) in pairs.items()
     ]

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from relpe.models.pointer.config import LOG_ODDS, BalanceConfig, GateConfig, PointerConfig
 from tokenization.remi.vocabulary import BAR, MAX_DISTANCE, Families
 from tokenization.tokenizer import Vocabulary
-from training.data.corpus import note_ids, read_facts
+from training.data.corpus import read_facts
 from training.errors import TrainingError
-from training.evaluation.likelihood import Nats, pointer_nats, predicted, streaming_nats
+from training.evaluation.likelihood import (
+    Nats,
+    pointer_nats,
+    predicted,
+    streaming_nats,
+    token_bar,
+)
 from training.evaluation.metrics.by_family import nats_by_family
-from training.evaluation.subject import Subject, hidden_tokens, load_pieces, load_subject
+from training.evaluation.subject import MeasuredPieces, Subject, load_split, load_subject
 from training.experiment import is_run
 from training.learning.gates import examples, fit_gates
 from training.release import release_pointer
@@ -38,7 +43,6 @@ from training.tuning.options import FitPointerOptions
 
 logger = logging.getLogger(__name__)
 
-Pieces = Sequence[NDArray[np.int64]]
 BALANCE_NAMES = (*LOG_ODDS, "notes", "plan", "run")
 """Names of `--balance`."""
 NOTE_FAMILIES = {
@@ -83,8 +87,8 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
     balance = changed_temperature(balance, options.temperature, vocabulary)
     pointer = replace(pointer, balance=balance)
     nats = _nats(subject, fitted_on, options)
-    with _progress(f"{options.split}, pointer", fitted_on) as bar:
-        given = examples(pointer, fitted_on.pieces, nats, bar.update)
+    with token_bar(f"{options.split}, pointer", fitted_on.pieces.num_tokens) as bar:
+        given = examples(pointer, fitted_on.pieces.ids, nats, bar.update)
     with tqdm(desc="fit", unit=" evaluations", mininterval=2) as bar:
         fit = fit_gates(given, pointer.gates, bar.update)
     pointer = replace(pointer, gates=fit.gates)
@@ -96,9 +100,9 @@ def fit_pointer(options: FitPointerOptions) -> tuple[Path, FittedPointer]:
             source=facts.get("source"),
             fitted=Gain(
                 split=options.split,
-                pieces=len(fitted_on.pieces),
+                pieces=len(fitted_on.pieces.ids),
                 tokens=len(given.nats),
-                notes=_notes(subject, fitted_on),
+                notes=sum(fitted_on.pieces.notes),
                 decoder=given.nats.mean().item(),
                 mixture=fit.nats_per_token,
             ),
@@ -157,19 +161,9 @@ def changed_balance(
     """
     families = list(Families(vocabulary).first_ids)
     is_note = [family in NOTE_FAMILIES for family in families]
-    for change in changes:
-        name, _, value = change.partition("=")
-        if name not in BALANCE_NAMES:
-            raise TrainingError(
-                f"--balance {change}: expected NAME=LOG_ODDS with NAME one of "
-                f"{', '.join(BALANCE_NAMES)}"
-            )
-        try:
-            log_odds = float(value)
-        except ValueError as error:
-            raise TrainingError(
-                f"--balance {change}: expected NAME=LOG_ODDS with a number, such as {name}=0.5"
-            ) from error
+    for change, name, log_odds in _parsed(
+        "--balance", changes, BALANCE_NAMES, "NAME=LOG_ODDS", 0.5
+    ):
         field, values = name, log_odds
         if name not in LOG_ODDS:
             field = "run" if name == "run" else "proposed"
@@ -177,10 +171,7 @@ def changed_balance(
             changed = [note == (name != "plan") for note in is_note]
             pairs = zip(before, changed, strict=True)
             values = tuple(log_odds if change else old for old, change in pairs)
-        try:
-            balance = replace(balance, **{field: values})
-        except ValueError as error:
-            raise TrainingError(f"--balance {change}: {error}") from error
+        balance = _replaced(balance, f"--balance {change}", **{field: values})
     return balance
 
 
@@ -194,24 +185,33 @@ def changed_temperature(
     """
     names = list(Families(vocabulary).first_ids)
     factors = dict(zip(names, balance.temperature or [1.0] * len(names), strict=True))
+    for change, name, factor in _parsed("--temperature", changes, names, "FAMILY=FACTOR", 0.9):
+        factors[name] = factor
+        temperature = tuple(factors.values())
+        balance = _replaced(balance, f"--temperature {change}", temperature=temperature)
+    return balance
+
+
+def _parsed(
+    option: str, changes: Sequence[str], names: Sequence[str], form: str, example: float
+) -> Iterator[tuple[str, str, float]]:
+    """Yield each change with its name and number. Raises TrainingError."""
     for change in changes:
         name, _, value = change.partition("=")
-        if name not in factors:
-            raise TrainingError(
-                f"--temperature {change}: expected FAMILY=FACTOR with FAMILY one of "
-                f"{', '.join(names)}"
-            )
+        expected = f"{option} {change}: expected {form} with"
+        if name not in names:
+            raise TrainingError(f"{expected} {form.partition('=')[0]} one of {', '.join(names)}")
         try:
-            factors[name] = float(value)
+            yield change, name, float(value)
         except ValueError as error:
-            raise TrainingError(
-                f"--temperature {change}: expected FAMILY=FACTOR with a number, such as {name}=0.9"
-            ) from error
-        try:
-            balance = replace(balance, temperature=tuple(factors.values()))
-        except ValueError as error:
-            raise TrainingError(f"--temperature {change}: {error}") from error
-    return balance
+            raise TrainingError(f"{expected} a number, such as {name}={example}") from error
+
+
+def _replaced(balance: BalanceConfig, where: str, **values: Any) -> BalanceConfig:  # noqa: ANN401
+    try:
+        return replace(balance, **values)
+    except ValueError as error:
+        raise TrainingError(f"{where}: {error}") from error
 
 
 def _check_output(output: Path) -> None:
@@ -231,9 +231,9 @@ def _check_output(output: Path) -> None:
 
 def _warn_of_few(*splits: _Split) -> None:
     few = [
-        f"{name!r} only {len(pieces)} piece{'s' * (len(pieces) != 1)}"
-        for name, pieces, _ in splits
-        if len(pieces) < FEW_PIECES
+        f"{name!r} only {len(pieces.ids)} piece{'s' * (len(pieces.ids) != 1)}"
+        for name, pieces in splits
+        if len(pieces.ids) < FEW_PIECES
     ]
     if few:
         logger.warning(
@@ -247,41 +247,27 @@ class _Split(NamedTuple):
     """Pieces of a split."""
 
     name: str
-    pieces: Pieces
-    hidden: Sequence[NDArray[np.bool_]]
-    """Which tokens of each piece are not predicted, and therefore not counted."""
+    pieces: MeasuredPieces
+    """Tokens that are hidden are not counted."""
 
 
 def _split(options: FitPointerOptions, subject: Subject, name: str, option: str) -> _Split:
-    corpus, pieces = load_pieces(options.data, name, option)
-    hidden = hidden_tokens(corpus, pieces, subject.tokenizer.vocabulary)
-    count = min(options.pieces or len(pieces), len(pieces))
-    indices = [index * len(pieces) // count for index in range(count)]  # evenly spaced
-    return _Split(name, [pieces[i] for i in indices], [hidden[i] for i in indices])
-
-
-def _progress(name: str, split: _Split) -> tqdm[NoReturn]:
-    total = sum(len(piece) - 1 for piece in split.pieces)
-    return tqdm(total=total, desc=name, unit="token", unit_scale=True, mininterval=2)
+    corpus = load_split(options.data, name, option)
+    return _Split(name, MeasuredPieces.of(corpus, subject.tokenizer, options.pieces))
 
 
 def _nats(subject: Subject, split: _Split, options: FitPointerOptions) -> Nats:
     """Return the nats of each token of each piece except the first; NaN if it is not predicted."""
-    with _progress(f"{split.name}, decoder", split) as bar:
+    with token_bar(f"{split.name}, decoder", split.pieces.num_tokens) as bar:
         nats = streaming_nats(
             subject.decoder,
-            split.pieces,
+            split.pieces.ids,
             options.chunk,
             options.batch_size,
             advance=bar.update,
             families=subject.tokenizer.families,
         )
-    return predicted(nats, split.hidden)
-
-
-def _notes(subject: Subject, split: _Split) -> int:
-    notes = note_ids(subject.tokenizer)
-    return sum(int(np.isin(piece[1:], notes).sum()) for piece in split.pieces)
+    return predicted(nats, split.pieces.hidden)
 
 
 def _gain(
@@ -289,18 +275,15 @@ def _gain(
 ) -> Gain:
     """Measure the gain on a split."""
     nats = _nats(subject, split, options)
-    mixed: Nats = []
-    with _progress(f"{split.name}, pointer", split) as bar:
-        for piece, values in zip(split.pieces, nats, strict=True):
-            mixed.append(pointer_nats(pointer, piece, values))
-            bar.update(len(values))
-    vocabulary = subject.tokenizer.vocabulary
-    without, with_pointer = (nats_by_family(vocabulary, split.pieces, of) for of in (nats, mixed))
+    ids, vocabulary = split.pieces.ids, subject.tokenizer.vocabulary
+    with token_bar(f"{split.name}, pointer", split.pieces.num_tokens) as bar:
+        mixed = pointer_nats(pointer, ids, nats, bar.update)
+    without, with_pointer = (nats_by_family(vocabulary, ids, of) for of in (nats, mixed))
     return Gain(
         split=split.name,
-        pieces=len(split.pieces),
+        pieces=len(ids),
         tokens=int(np.count_nonzero(~np.isnan(np.concatenate(nats)))),
-        notes=_notes(subject, split),
+        notes=sum(split.pieces.notes),
         decoder=float(np.nanmean(np.concatenate(nats))),
         mixture=float(np.nanmean(np.concatenate(mixed))),
         families=tuple(

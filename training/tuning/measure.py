@@ -15,10 +15,10 @@ from relpe.models.pointer.config import PointerConfig
 from relpe.models.pointer.odds import PointerOdds, pointer_odds
 from tokenization.remi.remi import Remi
 from tokenization.remi.vocabulary import Families
-from training.data.corpus import Corpus, note_ids, read_facts
+from training.data.corpus import Corpus, read_facts
 from training.errors import TrainingError
 from training.evaluation.likelihood import predicted, streaming_nats
-from training.evaluation.subject import hidden_tokens, load_pieces
+from training.evaluation.subject import MeasuredPieces, load_split
 
 MOST_TOKENS: Final = 16_384
 """Tokens that are measured; of more, the beginnings of all pieces."""
@@ -39,10 +39,7 @@ class Nats(NamedTuple):
 class Measure:
     """Pieces that are measured several times with different weights."""
 
-    pieces: Sequence[NDArray[np.int64]]
-    hidden: Sequence[NDArray[np.bool_]]
-    """Which tokens are not predicted."""
-    notes: int
+    pieces: MeasuredPieces
     odds: Sequence[PointerOdds] | None
 
     @classmethod
@@ -52,17 +49,17 @@ class Measure:
         Raises:
             TrainingError: there are no notes in them.
         """
-        count = min(len(corpus), MOST_PIECES)
-        indices = [index * len(corpus) // count for index in range(count)]
-        whole = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
-        hidden = hidden_tokens(corpus, whole, tokenizer.vocabulary)
-        most = max(MOST_TOKENS // max(count, 1), _FEWEST_TOKENS)
-        pieces = [whole[index][:most] for index in indices]
-        notes = sum(int(np.isin(piece[1:], note_ids(tokenizer)).sum()) for piece in pieces)
-        if not notes:
+        most = max(MOST_TOKENS // max(min(len(corpus), MOST_PIECES), 1), _FEWEST_TOKENS)
+        pieces = MeasuredPieces.of(corpus, tokenizer, MOST_PIECES, most)
+        if not sum(pieces.notes):
             raise TrainingError("the pieces to measure have no notes; give other pieces")
-        odds = None if pointer is None else [pointer_odds(pointer, piece) for piece in pieces]
-        return cls(pieces, [hidden[index][:most] for index in indices], notes, odds)
+        odds = None if pointer is None else [pointer_odds(pointer, piece) for piece in pieces.ids]
+        return cls(pieces, odds)
+
+    @property
+    def notes(self) -> int:
+        """Number of notes of all pieces."""
+        return sum(self.pieces.notes)
 
     def decoder_only(self, decoder: Decoder, families: Families) -> float:
         """Return the nats per note without the pointer."""
@@ -78,10 +75,10 @@ class Measure:
         return Nats(self._per_note(nats), mixed)
 
     def _nats(self, decoder: Decoder, families: Families) -> list[NDArray[np.float64]]:
-        return streaming_nats(decoder, self.pieces, _CHUNK, _ROWS, families=families)
+        return streaming_nats(decoder, self.pieces.ids, _CHUNK, _ROWS, families=families)
 
     def _per_note(self, nats: list[NDArray[np.float64]]) -> float:
-        return float(np.nansum(np.concatenate(predicted(nats, self.hidden)))) / self.notes
+        return float(np.nansum(np.concatenate(predicted(nats, self.pieces.hidden)))) / self.notes
 
 
 def of_corpus(data: Path, tokenizer: Remi, decoder: Decoder) -> Measure:
@@ -95,5 +92,5 @@ def of_corpus(data: Path, tokenizer: Remi, decoder: Decoder) -> Measure:
             f"--original {data}: the corpus has another vocabulary than the model; give the corpus "
             "with which the model was trained"
         )
-    corpus, _ = load_pieces(data, "validation", "--original")
+    corpus = load_split(data, "validation", "--original")
     return Measure.of(corpus, tokenizer, decoder.config.pointer)

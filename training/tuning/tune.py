@@ -7,36 +7,35 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, NoReturn
+from types import SimpleNamespace
+from typing import Final, Literal, NamedTuple, NoReturn
 
 import torch
+from lightning_fabric import Fabric
 from tqdm import tqdm
 
-from relpe.learning.low_rank import merge_corrections
+from relpe.learning.low_rank import add_corrections, merge_corrections
 from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from tokenization.remi.remi import Remi
-from training.config import TrainerConfig
+from training.config import OptimizerConfig, TrainerConfig
 from training.data.documents import Documents
-from training.data.examples import Examples
 from training.errors import TrainingError
-from training.learning.averaging import Average
-from training.learning.chunked_loss import negative_log_likelihoods, num_predicted
-from training.learning.muon import Muon
-from training.learning.seeding import noise_seed
 from training.release import check_new, write_tuned
 from training.runs.device import Arithmetic, choose_arithmetic, fast_products
 from training.runs.lineage import history
 from training.runs.record import PastRun, this_segment
 from training.runs.weights import digest, load_decoder, model_folder, round_as_released
+from training.tasks.music import MusicModule
 from training.tuning.card import Tuned, card
 from training.tuning.measure import Measure, Nats, of_corpus
-from training.tuning.methods import LEARNING_RATES, prepare
-from training.tuning.options import TuneOptions
+from training.tuning.options import Method, TuneOptions
 from training.tuning.pieces import OwnPieces, read_own_pieces
 
 logger = logging.getLogger(__name__)
 
+LEARNING_RATES: Final[dict[Method, float]] = {"low-rank": 3e-4, "full": 1e-4}
+"""The best of those that were tried, by what is learned."""
 LENGTH: Final = 512
 ROWS: Final = 4
 """Examples of `LENGTH` tokens in a step."""
@@ -49,7 +48,6 @@ _MOST_EVALUATING = 0.1
 _PATIENCE = 4
 """Evaluations in a row without a better result after which tuning stops."""
 _WRITING_SECONDS = 2.0
-_MOST_SKIPPED = 20
 
 
 class TuningOutcome(NamedTuple):
@@ -169,7 +167,6 @@ class _Tuning:
     options: TuneOptions
     arithmetic: Arithmetic
     tokenizer: Remi
-    step: int = 0
     best_step: int = 0
     _least: float = math.inf
     _best: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
@@ -178,19 +175,33 @@ class _Tuning:
         torch.manual_seed(self.options.seed)
         method = self.options.method
         self.learning_rate = self.options.learning_rate or LEARNING_RATES[method]
-        groups = prepare(self.decoder, method)
-        self.decoder.to(self.arithmetic.device)  # with the new parameters
-        self._parameters = [one for group in groups for one in group["params"]]
-        dtype = torch.bfloat16 if self._is_narrow else torch.float32
-        self._optimizer = Muon(groups, lr=self.learning_rate, betas=(0.9, 0.95), dtype=dtype)
-        self._average = Average(self.decoder, _AVERAGED)
+        if method == "low-rank":  # corrections, which `best` merges into an ordinary model
+            add_corrections(self.decoder)
+        else:
+            self.decoder.requires_grad_(requires_grad=True)
+        optimizer = OptimizerConfig(
+            kind="adamw" if method == "low-rank" else "muon",
+            learning_rate=self.learning_rate,
+            weight_decay=0.0,
+            warmup_steps=_WARMUP_STEPS,
+            decay_share=0.0,
+        )
         self.length = min(LENGTH, max(int(self.pieces.train.longest), 16))
-        self._examples = _examples(self.pieces, self.tokenizer, self.length, self.options.seed)
-        self._skipped = 0
+        self._examples = Documents(
+            self.pieces.train, self.tokenizer, self.length, ROWS, self.options.seed
+        )
+        task = SimpleNamespace(tokens_per_step=ROWS * self.length, chunk=None, truncated=False)
+        task.tokenizer = self.tokenizer
+        trainer = TrainerConfig(token_budget=2**62, seed=self.options.seed, ema_decay=_AVERAGED)
+        self._module = MusicModule(self.decoder, task, optimizer, trainer)
+        accelerator = "gpu" if self.arithmetic.device == "cuda" else "cpu"
+        precision = self.arithmetic.precision
+        self._module.begin(Fabric(accelerator=accelerator, devices=1, precision=precision))
 
     @property
-    def _is_narrow(self) -> bool:
-        return self.arithmetic.precision == "bf16-mixed"
+    def step(self) -> int:
+        """Number of steps so far."""
+        return self._module.step
 
     def run(
         self, clock: _Clock, evaluate: Callable[[], float], before: Nats, seconds: float
@@ -237,7 +248,8 @@ class _Tuning:
                 bar.set_description_str(f"{self._least:.3f} nats per note", refresh=False)
             if ends:
                 break
-            self._take_step()
+            batch = torch.from_numpy(self._examples[self.step]).to(self.arithmetic.device)
+            self._module.train_step(batch)
             slowest = max(slowest, clock.now() - began)
             bar.update(min(total - clock.left(), bar.total) - bar.n)
 
@@ -246,7 +258,7 @@ class _Tuning:
 
     def _is_best(self, evaluate: Callable[[], float]) -> bool:
         """Return whether the averaged weights are the best so far; keep them if so."""
-        self._average.swap()
+        self._module.average.swap()
         self.decoder.eval()
         try:
             loss = evaluate()
@@ -257,45 +269,4 @@ class _Tuning:
             return True
         finally:
             self.decoder.train()
-            self._average.swap()
-
-    def _take_step(self) -> None:
-        """Take a step of the optimizer, unless gradients are not finite."""
-        seed, device = self.options.seed, self.arithmetic.device
-        rate = self.learning_rate * min(1.0, (self.step + 1) / _WARMUP_STEPS)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-        batch = torch.from_numpy(self._examples[self.step]).to(device)
-        noise = noise_seed(seed, self.step)
-        features = noise_seed(seed, self.decoder.last_redraw(self.step, seed))
-        state = self.decoder.init_state(len(batch), seed=noise, feature_seed=features)
-        self._optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device, torch.bfloat16, enabled=self._is_narrow):
-            [nats] = negative_log_likelihoods(
-                self.decoder, batch, state, families=self.tokenizer.families
-            )
-        (nats / num_predicted(batch).clamp(min=1)).backward()
-        norm = float(torch.nn.utils.clip_grad_norm_(self._parameters, 1.0))
-        self.step += 1
-        if math.isfinite(norm):
-            self._skipped = 0
-            self._optimizer.step()
-            self._average.update()
-            return
-        self._skipped += 1
-        if self._skipped == _MOST_SKIPPED:
-            raise TrainingError(
-                f"gradients were not finite {_MOST_SKIPPED} times in a row; choose a smaller "
-                "--learning-rate"
-            )
-
-
-def _examples(pieces: OwnPieces, tokenizer: Remi, length: int, seed: int) -> Examples:
-    settings: dict[str, Any] = {
-        "corpus": pieces.train,
-        "tokenizer": tokenizer,
-        "length": length,
-        "batch_size": ROWS,
-        "seed": seed,
-    }
-    return Documents(**settings)
+            self._module.average.swap()

@@ -8,12 +8,6 @@ from training.data import corpus_writer as joining
 from training.data.corpus import read_facts
 
 
-def test_the_data_card_lists_excluded_files(data):
-    card = (data / "README.md").read_text()
-    assert "songs/broken.mid" in card
-    assert f"{read_facts(data)['splits']['train']['tokens']:,}" in card
-
-
 def test_long_lists_are_in_separate_files(midi_folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(joining, "LISTED", 2)
     midi, out = tmp_path / "midi", tmp_path / "out"

@@ -12,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.planned import write_corpus
-from tests.support.runs import (
-    assert_same_weights,
-    band,
-    changed,
-    checkpoint,
-    piece,
-    stop_at,
-    with_model,
-)
+from tests.support.runs import band, changed, piece, with_model
 from tests.support.strategies import MULTITRACK, PIANO
 from tokenization.grid import notated_lines
 from tokenization.remi.vocabulary import BAR, EOS
@@ -262,17 +254,6 @@ def planned(folders, experiment):
     task = {"data": str(folders["band"]), "length": 200, "documents": {"players": 1}}
     model = {"vocabulary_size": 1246}
     return with_model(changed(experiment, task=task, trainer={"token_budget": 2400}), **model)
-
-
-def test_a_run_resumes_bit_for_bit_and_does_not_depend_on_workers(planned, tmp_path, monkeypatch):
-    config = build_experiment(planned)
-    assert fit(config, tmp_path / "whole", show=False).step == 6
-    with monkeypatch.context() as patch:
-        stop_at(patch, 3)
-        assert fit(config, tmp_path / "parts", show=False).stopped_by is not None
-    more = build_experiment(changed(planned, trainer=planned["trainer"] | {"workers": 2}))
-    assert fit(more, tmp_path / "parts", show=False).step == 6
-    assert_same_weights(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
 
 
 def test_validation_counts_only_tokens_that_are_predicted(planned, folders, tmp_path):

@@ -92,21 +92,6 @@ def test_a_corpus_of_another_source_or_tokenizer_is_not_overwritten(midi_folder,
     assert read_facts(output)["vocabulary"] == PianoRemi().vocabulary.hash
 
 
-def test_folders_named_after_splits_define_the_splits(midi_folder, tmp_path):
-    for number, split in enumerate(("train", "train", "val", "test", "extra")):
-        (tmp_path / "midi" / split).mkdir(parents=True, exist_ok=True)
-        shutil.copy(
-            midi_folder / "songs" / f"{number}.mid", tmp_path / "midi" / split / f"{number}.mid"
-        )
-    facts = prepare(tmp_path / "midi", tmp_path / "out", PianoRemi())
-    assert {split: entry["files"] for split, entry in facts["splits"].items()} == {
-        "train": 2,
-        "validation": 1,
-        "test": 1,
-        "extra": 1,
-    }
-
-
 def test_a_stopped_run_resumes_and_workers_change_nothing(data, midi_folder, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         before = stop_after(patch, 2)
@@ -121,12 +106,6 @@ def test_a_stopped_run_resumes_and_workers_change_nothing(data, midi_folder, tmp
     assert facts == read_facts(data)
     assert prepare(midi_folder, tmp_path / "two", PianoRemi(), workers=2) == facts
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "two"]
-
-
-def test_another_plan_does_not_resume_a_stopped_run(midi_folder, tmp_path):
-    (tmp_path / "out.partial" / "batches" / "of another plan").mkdir(parents=True)
-    prepare(midi_folder, tmp_path / "out", PianoRemi())
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def stop_after(monkeypatch, batches):
@@ -275,12 +254,3 @@ def test_a_piece_of_drums_only_is_not_music_for_a_piano(tmp_path):
     (corpus / "train" / "drums.mid").write_bytes(write_midi(drums))
     with pytest.raises(TrainingError, match="drums only"):
         prepare(corpus, tmp_path / "out", PianoRemi(), workers=1)
-
-
-def test_a_corpus_may_have_test_pieces_alone(tmp_path):
-    corpus = tmp_path / "corpus"
-    (corpus / "test").mkdir(parents=True)
-    (corpus / "test" / "song.kar").write_bytes(write_midi(piece(1)))
-    facts = prepare(corpus, tmp_path / "out", PianoRemi(), workers=1)
-    assert [facts["splits"][split]["files"] for split in ("train", "test")] == [0, 1]
-    assert any("'train' is empty" in warning for warning in facts["warnings"])

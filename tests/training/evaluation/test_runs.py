@@ -5,8 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.paths import ROOT
+from tests.support.runs import short_experiment
 from training.config import read_yaml
-from training.evaluation.options import RunOptions
+from training.evaluation.options import EvaluateOptions
 from training.evaluation.runs import evaluate_run, facts_of_run, run_table, task_of, write_runs
 from training.experiment import build_experiment
 from training.runs.fit import fit
@@ -37,10 +38,9 @@ def test_a_run_is_measured_on_the_chosen_data_and_its_results_are_written(tmp_pa
     model = {"width": 16, "num_layers": 1, "num_heads": 2, "hidden": 16, "vocabulary_size": 40}
     task = {"kind": "copying", "num_symbols": 20, "size": 8, "test_sizes": [8, 9]}
     task |= {"model": model, "batch_size": 4, "test_examples": 6}
-    trainer = {"token_budget": 1, "device": "cpu", "precision": "32", "samples": 0, "loggers": []}
-    fit(build_experiment({"task": task, "trainer": trainer}), tmp_path / "run", show=False)
+    fit(short_experiment(task, 1), tmp_path / "run", show=False)
     run, output = str(tmp_path / "run"), tmp_path / "results"
-    lines = evaluate_run(RunOptions(model=run, batch_size=4, threads=1, output=output))
+    lines = evaluate_run(EvaluateOptions(model=run, batch_size=4, threads=1, output=output))
     assert lines[:2] == ["| size | token accuracy | exact match |", "|---|---|---|"]
     assert lines[3].startswith("| 9, beyond training |")
     results = json.loads((output / "results.json").read_text())
@@ -48,7 +48,7 @@ def test_a_run_is_measured_on_the_chosen_data_and_its_results_are_written(tmp_pa
     assert lines[-1].startswith(f"{results['parameters']:,} parameters; per example ")
     assert results["weights"]["file"] == "best.ckpt"
     assert task_of(results) is CopyingTask
-    assert evaluate_run(RunOptions(model=run, threads=1))[:-1] == lines[:-1]
+    assert evaluate_run(EvaluateOptions(model=run, threads=1))[:-1] == lines[:-1]
     again = json.loads((tmp_path / "run" / "evaluation" / "results.json").read_text())
     assert again["costs"]["examples_at_once"] == 6
     assert again["answers"] == results["answers"]

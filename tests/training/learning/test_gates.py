@@ -90,7 +90,7 @@ def test_examples_and_pieces_have_the_likelihood_of_the_mixture(pieces):
             pointer.extend([token])
             mixed = pointer.mix(row.astype(np.float32), np.arange(SIZE))
             expected.append(np.logaddexp.reduce(mixed) - mixed[target])
-    by_piece = [pointer_nats(CONFIG, *pair) for pair in zip(short, nats, strict=True)]
+    by_piece = pointer_nats(CONFIG, short, nats)
     np.testing.assert_allclose(np.concatenate(by_piece), expected, atol=1e-6)
     flat = mixed_nats(examples(CONFIG, short, nats), tables(GATES))
     np.testing.assert_allclose(flat, np.concatenate(by_piece), atol=1e-12)
@@ -98,8 +98,9 @@ def test_examples_and_pieces_have_the_likelihood_of_the_mixture(pieces):
 
 def test_the_likelihood_ignores_the_balance_of_generation(pieces):
     balanced = replace(CONFIG, balance=BalanceConfig(strength=1.0, near=-1.0))
-    nats = decoded(pieces[:1])[0]
-    one, other = (pointer_nats(config, pieces[0], nats) for config in (CONFIG, balanced))
+    one, other = (
+        pointer_nats(config, pieces[:1], decoded(pieces[:1]))[0] for config in (CONFIG, balanced)
+    )
     assert (one == other).all()
 
 
@@ -141,7 +142,7 @@ def test_gates_gain_on_the_tokens_to_which_they_were_fitted(pieces, fitted):
     gained = np.mean([n.mean() for n in nats]) - fitted.nats_per_token
     assert gained > 0.3
     own = replace(CONFIG, gates=fitted.gates)
-    mixed = [pointer_nats(own, *pair) for pair in zip(pieces, nats, strict=True)]
+    mixed = pointer_nats(own, pieces, nats)
     assert np.concatenate(mixed).mean() == pytest.approx(fitted.nats_per_token, abs=1e-9)
 
 
@@ -164,9 +165,9 @@ def test_a_fit_is_reproducible_and_ignores_earlier_gates(pieces):
 
 def test_a_token_does_not_depend_on_later_ones_nor_a_piece_on_others(pieces):
     nats = decoded(pieces[:2])
-    whole = pointer_nats(CONFIG, pieces[0], nats[0])
+    whole = pointer_nats(CONFIG, pieces[:1], nats[:1])[0]
     for stop in (2, 3, 400):
-        part = pointer_nats(CONFIG, pieces[0][:stop], nats[0][: stop - 1])
+        [part] = pointer_nats(CONFIG, [pieces[0][:stop]], [nats[0][: stop - 1]])
         np.testing.assert_array_equal(part, whole[: stop - 1])
     both = mixed_nats(examples(CONFIG, pieces[:2], nats), tables(GATES))
     np.testing.assert_allclose(both[: len(whole)], whole, atol=1e-12)
@@ -174,8 +175,8 @@ def test_a_token_does_not_depend_on_later_ones_nor_a_piece_on_others(pieces):
 
 def test_several_draws_may_be_mixed_in_one_call(pieces):
     nats = np.random.default_rng(0).exponential(1, (3, len(pieces[0]) - 1))
-    rows = [pointer_nats(CONFIG, pieces[0], row) for row in nats]
-    np.testing.assert_array_equal(pointer_nats(CONFIG, pieces[0], nats), rows)
+    rows = pointer_nats(CONFIG, [pieces[0]] * 3, [*nats])
+    np.testing.assert_array_equal(pointer_nats(CONFIG, pieces[:1], [nats])[0], rows)
 
 
 def test_without_names_their_gate_is_not_fitted(pieces):

@@ -15,7 +15,7 @@ from tests.support.runs import (
     steps_with,
     stop_at,
 )
-from training.data.examples import Examples
+from training.data.documents import Documents
 from training.experiment import build_experiment
 from training.runs import progress
 from training.runs.device import memory_in_use
@@ -106,22 +106,8 @@ def test_speed_memory_and_time_left_are_shown_and_logged(experiment, tmp_path, m
     assert memory_in_use(torch.device("cuda"))["gpu_memory_gib"] == 3.0
 
 
-def test_the_first_entry_after_a_resume_is_that_of_an_uninterrupted_run(
-    experiment, tmp_path, monkeypatch
-):
-    config = with_trainer(experiment, log_every=4, validate_every=100)
-    fit(config, tmp_path / "whole", show=False)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 3)
-        fit(config, tmp_path / "parts", show=False)
-    fit(config, tmp_path / "parts", show=False)
-    column = "train/nats_per_token"
-    whole, parts = (metrics(tmp_path / run, column) for run in ("whole", "parts"))
-    assert [row[column] for row in parts] == [row[column] for row in whole]
-
-
 def test_speed_includes_the_loading_of_data_but_no_validation(experiment, tmp_path, monkeypatch):
-    draw, measure = Examples.__getitem__, MusicModule.measure
+    draw, measure = Documents.__getitem__, MusicModule.measure
     clock = SimpleNamespace(now=0.0)
 
     def slow_draw(self, index):
@@ -132,7 +118,7 @@ def test_speed_includes_the_loading_of_data_but_no_validation(experiment, tmp_pa
         clock.now += 100
         return measure(self, batch)
 
-    monkeypatch.setattr(Examples, "__getitem__", slow_draw)
+    monkeypatch.setattr(Documents, "__getitem__", slow_draw)
     monkeypatch.setattr(MusicModule, "measure", slow_validation)
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
     config = with_trainer(experiment, log_every=6, validate_every=3, checkpoint_every=100)

@@ -8,8 +8,8 @@ import torch
 
 from relpe.models.classifier.model import Classifier, ClassifierConfig
 from relpe.models.config import from_plain
+from tests.support.runs import short_experiment
 from training.cli import main
-from training.experiment import build_experiment
 from training.runs import onnx_export
 from training.runs.fit import fit
 from training.runs.onnx_export import write_onnx
@@ -122,15 +122,13 @@ def test_what_cannot_be_written_is_refused_in_a_sentence(tmp_path, capsys, monke
 
 
 def digits() -> Any:
-    return one_step({"kind": "digits", "model": SMALL | MODELS["the classifier of Alfons (2022)"]})
+    return one_step("digits", "the classifier of Alfons (2022)")
 
 
 def listops() -> Any:
-    task = {"kind": "listops", "shortest": 3, "max_length": 20}
-    return one_step(task | {"model": SMALL | MODELS["softmax, sinusoid, cls"]})
+    return one_step("listops", "softmax, sinusoid, cls", shortest=3, max_length=20)
 
 
-def one_step(task: dict[str, Any]) -> Any:
-    task = task | {"batch_size": 4, "validation_examples": 4}
-    trainer = {"token_budget": 1, "device": "cpu", "precision": "32", "samples": 0, "loggers": []}
-    return build_experiment({"task": task, "trainer": trainer | {"threads": 1}})
+def one_step(kind: str, model: str, **task: Any) -> Any:
+    task |= {"kind": kind, "batch_size": 4, "validation_examples": 4}
+    return short_experiment(task | {"model": SMALL | MODELS[model]}, 1)

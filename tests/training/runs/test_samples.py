@@ -89,15 +89,15 @@ def test_samples_that_were_not_complete_are_written_when_the_run_resumes(
 ):
     config, step = with_trainer(experiment, samples=1, validate_every=4), 6
     fit(config, tmp_path / "whole", show=False)
-    write = samples._try
+    write = samples.SampleJob.write
 
-    def killed(config, held, data, count, folder, device):
-        if folder.name == f"step_{step:06d}":
+    def killed(job, device):
+        if job.folder.name == f"step_{step:06d}":
             raise _KilledError
-        write(config, held, data, count, folder, device)
+        write(job, device)
 
     with monkeypatch.context() as patch:
-        patch.setattr(samples, "_try", killed)
+        patch.setattr(samples.SampleJob, "write", killed)
         with pytest.raises(_KilledError):
             fit(config, tmp_path / "parts", show=False)
     missing = tmp_path / "parts" / "samples" / f"step_{step:06d}" / "0.mid"
@@ -107,7 +107,7 @@ def test_samples_that_were_not_complete_are_written_when_the_run_resumes(
         whole, parts = (tmp_path / run / "samples" / name / "0.mid" for run in ("whole", "parts"))
         assert parts.read_bytes() == whole.read_bytes()
     assert_same_weights(checkpoint(tmp_path / "whole"), checkpoint(tmp_path / "parts"))
-    monkeypatch.setattr(samples, "_try", None)
+    monkeypatch.setattr(samples.SampleJob, "write", None)
     assert fit(config, tmp_path / "parts", show=False).step == 6  # nothing is left to do
 
 
@@ -130,8 +130,8 @@ def test_with_several_processes_another_one_writes_samples(
     class Process:
         """Does the work when the run ends."""
 
-        def __init__(self, target, args, daemon):
-            self.work, self.daemon = lambda: target(*args), daemon
+        def __init__(self, target, daemon):
+            self.work, self.daemon = target, daemon
 
         def start(self):
             started.set()

@@ -87,7 +87,7 @@ def hard(experiment):
         "token_budget": 12 * 64,
         "checkpoint_every": 4,
         "validate_every": 5,
-        "log_every": 1,
+        "log_every": 3,  # a checkpoint stands between two entries
         "ema_decay": 0.8,
         "workers": 2,
         "loggers": [],

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import training
-from training.cli import main
 from training.config import read_yaml
 from training.errors import TrainingError
 from training.experiment import build_experiment
@@ -56,13 +55,3 @@ def test_grids_of_more_axes_than_positions_have_are_refused():
             config = build_experiment(read_yaml(path, grid(name, fitting)))
             module = config.task.build_module(config.optimizer, config.trainer)
             assert module.decoder.num_axes <= axes
-
-
-def test_the_command_ends_with_code_2_and_one_line(tmp_path, capsys):
-    name = "tasks/copying"
-    changes = [word for setting in grid(name, 2) for word in ("--set", setting)]
-    words = ["--config", str(CONFIGS / f"{name}.yaml"), "--run", str(tmp_path / "run")]
-    assert main(["fit", *words, *changes]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert "reads 2 axes of positions" in line
-    assert not (tmp_path / "run" / "config.yaml").exists()

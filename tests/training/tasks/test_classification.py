@@ -155,6 +155,12 @@ def test_a_run_is_trained_resumed_evaluated_and_reported(tmp_path, capsys):
     assert "only music is released" in capsys.readouterr().err
 
 
+def test_a_model_whose_blocks_end_with_a_norm_is_measured(tmp_path):
+    task = experiment_of(LISTOPS | {"model": MODEL | {"norm": "post"}, "test_examples": 4}).task
+    measured = task.evaluate(task.model.build().eval(), tmp_path, "test", 4)
+    assert measured.results["examples"] == 4
+
+
 def test_settings_that_do_not_fit_are_refused():
     small = {"input": {"kind": "tokens", "vocabulary_size": 5}}
     for changes, message in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.lra_files import write_cifar, write_lra, write_mnist
+from tests.support.runs import fit_words
 from training.cli import main
 from training.errors import TrainingError
 from training.experiment import build_experiment
@@ -129,11 +129,9 @@ def test_a_damaged_file_is_one_clear_sentence(tmp_path):
 
 
 def test_missing_data_are_one_clear_sentence_and_exit_code_2(tmp_path, capsys):
-    config = tmp_path / "config.yaml"
     for kind, model in MODELS.items():
         task = {"kind": kind, "data": str(tmp_path), "model": SMALL | model}
-        config.write_text(json.dumps({"task": task}))
-        assert main(["fit", "--config", str(config), "--run", str(tmp_path / "run")]) == 2
+        assert main(fit_words(tmp_path, task)) == 2
         line = capsys.readouterr().err.strip().splitlines()[-1]
         assert str(tmp_path) in line
         assert "found no" in line or "not found" in line

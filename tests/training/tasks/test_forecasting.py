@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.runs import evaluated, fit_words
 from training.cli import main
 from training.experiment import build_experiment
 from training.tasks.generated import NO_TARGET
@@ -113,23 +113,15 @@ def test_uniform_predictions_are_the_naive_forecast_whatever_the_unit(tmp_path):
 
 def test_a_run_is_trained_and_evaluated_and_repeated_values_are_learned(tmp_path, capsys):
     (tmp_path / "some.csv").write_text("Month,Sales\n" + "1,10\n2,20\n3,5\n" * 20)
-    config, run = tmp_path / "config.json", tmp_path / "run"
     task = plain_of(tmp_path, file="some.csv", longest=16)
-    trainer = {"token_budget": 60 * 32, "device": "cpu", "precision": "32", "threads": 1}
-    trainer |= {"validate_every": 30, "samples": 0, "loggers": []}
-    optimizer = {"learning_rate": 1e-2, "warmup_steps": 5}
-    config.write_text(json.dumps({"task": task, "trainer": trainer, "optimizer": optimizer}))
-    assert main(["fit", "--config", str(config), "--run", str(run)]) == 0
-    assert main(["evaluate", "--run", str(run), "--threads", "1"]) == 0
+    figures = evaluated(tmp_path, task, token_budget=60 * 32, validate_every=30)["figures"]
     assert "2 values" in capsys.readouterr().out
-    figures = json.loads((run / "evaluation" / "results.json").read_text())["figures"]
     assert figures["nats_per_value"] < figures["naive"] - 1
-    assert main(["report", str(run), "--output", str(tmp_path / "report")]) == 2
+    assert main(["report", str(tmp_path / "run"), "--output", str(tmp_path / "report")]) == 2
     assert "relpe-train evaluate prints" in capsys.readouterr().err
 
 
 def test_what_cannot_be_used_is_one_clear_sentence(tmp_path, capsys):
-    config = tmp_path / "config.json"
     cases = (
         ("nothing", {}, "has no line @data"),
         ("@data\n", {}, "found no series"),
@@ -143,6 +135,5 @@ def test_what_cannot_be_used_is_one_clear_sentence(tmp_path, capsys):
     for number, (text, changes, message) in enumerate(cases):
         (tmp_path / f"{number}.tsf").write_text(text)
         task = plain_of(tmp_path, **{"file": f"{number}.tsf"} | changes)
-        config.write_text(json.dumps({"task": task}))
-        assert main(["fit", "--config", str(config), "--run", str(tmp_path / "run")]) == 2
+        assert main(fit_words(tmp_path, task)) == 2
         assert message in capsys.readouterr().err.splitlines()[-1]

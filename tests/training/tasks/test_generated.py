@@ -213,18 +213,6 @@ def test_the_mixture_with_a_pointer_is_that_of_its_definition():
     torch.testing.assert_close(found[0, [0, 1, 4]], wanted[0, [0, 1, 4]], rtol=1e-3, atol=1e-6)
 
 
-def test_the_loss_is_the_mean_over_all_targets():
-    """An untrained model guesses: about the logarithm of the number of ids."""
-    for name in ("recall", "copying"):
-        config = experiment_of(name, model=MODEL)
-        module = config.task.build_module(config.optimizer, config.trainer)
-        batch = torch.from_numpy(config.task.draw(generator(0, 0, "data"), 16, 12, "train"))
-        assert int(module.num_targets(batch)) == 16 * 12
-        assert module.num_losses(batch) == 1
-        [nats] = module.losses(batch, module.decoder.init_state(16))
-        assert nats.item() / (16 * 12) == pytest.approx(math.log(192), rel=0.3)
-
-
 def test_settings_that_cannot_be_are_refused():
     for name, changes, message in (
         ("copying", {"size": 7}, "size is 7"),

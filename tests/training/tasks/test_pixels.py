@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -14,6 +13,7 @@ from relpe.decoding.choose import choose_steps
 from relpe.decoding.generate import Generation, Request
 from relpe.decoding.sampling import SamplingOptions
 from tests.support.lra_files import write_cifar, write_mnist
+from tests.support.runs import evaluated, fit_words
 from training.cli import main
 from training.experiment import build_experiment
 from training.tasks.images.cifar10 import cifar10
@@ -130,29 +130,20 @@ def test_bits_per_dimension_are_those_of_the_predictions(folder, monkeypatch):
 
 def test_a_run_is_trained_and_evaluated_and_draws_images(tmp_path, capsys):
     pytest.importorskip("sklearn")
-    config, run = tmp_path / "config.json", tmp_path / "run"
     task = plain_of(None, "digits", 17, batch_size=16)
-    trainer = {"token_budget": 30 * 16 * 64, "device": "cpu", "precision": "32", "threads": 1}
-    trainer |= {"validate_every": 30, "samples": 0, "loggers": []}
-    optimizer = {"learning_rate": 1e-2, "warmup_steps": 5}
-    config.write_text(json.dumps({"task": task, "trainer": trainer, "optimizer": optimizer}))
-    assert main(["fit", "--config", str(config), "--run", str(run)]) == 0
-    assert main(["evaluate", "--run", str(run), "--threads", "1"]) == 0
+    results = evaluated(tmp_path, task, token_budget=30 * 16 * 64, validate_every=30)
     assert "23,040 values: " in capsys.readouterr().out
-    results = json.loads((run / "evaluation" / "results.json").read_text())
     assert results["figures"]["bits_per_dimension"] < math.log2(17) - 1
     assert 2.3 < results["figures"]["by_place"] < 2.5
-    assert (run / "evaluation" / "images.png").read_bytes()[:4] == b"\x89PNG"
+    assert (tmp_path / "run" / "evaluation" / "images.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_what_cannot_be_used_is_one_clear_sentence(tmp_path, capsys):
-    config = tmp_path / "config.json"
     for changes, message in (
         ({"images": "cats"}, "images"),
         ({"levels": 1}, "levels is 1"),
         ({"levels": 5}, "vocabulary_size is 5, but the task has 6 tokens"),
         ({"data": None}, "mnist needs a folder with its files; give --data"),
     ):
-        config.write_text(json.dumps({"task": plain_of(tmp_path) | changes}))
-        assert main(["fit", "--config", str(config), "--run", str(tmp_path / "run")]) == 2
+        assert main(fit_words(tmp_path, plain_of(tmp_path) | changes)) == 2
         assert message in capsys.readouterr().err.splitlines()[-1]

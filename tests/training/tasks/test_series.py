@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.support.runs import evaluated, fit_words
 from tests.support.series_files import write_ts, write_waves
 from training.cli import main
 from training.errors import TrainingError
@@ -26,8 +28,7 @@ ROPE_OF_ONE = MODEL | {"input": {"kind": "values", "channels": 1}}
 
 
 def task_of(data: object, model: dict[str, Any] = MODEL, **changes: Any) -> Any:
-    task = {"kind": "series", "data": str(data), "name": "Waves", "max_length": 12, "batch_size": 4}
-    return build_experiment({"task": task | {"model": model} | changes}).task
+    return build_experiment({"task": plain_of(data, model=model, **changes)}).task
 
 
 def inputs_of(task: Any, split: str = "train") -> list[np.ndarray]:
@@ -162,27 +163,20 @@ def test_some_of_each_class_validate_and_none_of_them_train(tmp_path):
     assert len(task_of(tmp_path).split("validation")) == 0
 
 
-def config_of(tmp_path, **task: Any) -> str:
-    path = tmp_path / "config.yaml"
-    plain = {"kind": "series", "data": str(tmp_path), "name": "Waves", "max_length": 12}
-    plain |= {"batch_size": 4, "model": MODEL} | task
-    trainer = {"token_budget": 4 * 48, "device": "cpu", "precision": "32", "validate_every": 2}
-    trainer |= {"samples": 0, "loggers": [], "threads": 1}
-    path.write_text(repr({"task": plain, "trainer": trainer}).replace("'", '"'))
-    return str(path)
+def plain_of(folder, **changes: Any) -> dict[str, Any]:
+    task = {"kind": "series", "data": str(folder), "name": "Waves", "max_length": 12}
+    return task | {"batch_size": 4, "model": MODEL} | changes
 
 
 def test_a_run_is_trained_and_evaluated_with_and_without_validation(tmp_path, capsys):
     write_waves(tmp_path)
     for share in (0.0, 0.25):
-        run = str(tmp_path / str(share))
-        config = config_of(tmp_path, dropped=0.3, validation_share=share)
-        assert main(["fit", "--config", config, "--run", run]) == 0
-        assert main(["evaluate", "--run", run, "--threads", "1"]) == 0
+        evaluated(tmp_path, plain_of(tmp_path, dropped=0.3, validation_share=share))
         shown = capsys.readouterr().out
         assert f"series (Waves in {tmp_path}), test" in shown
         assert "of 12 examples right" in shown
         assert ("validation" in shown) == (share > 0)
+        shutil.rmtree(tmp_path / "run")
 
 
 CONVOLUTIONAL = {"attention": {"kind": "linear"}, "encoding": {"kind": "conv_spe"}}
@@ -222,8 +216,7 @@ def test_settings_that_do_not_fit_are_one_clear_sentence(tmp_path, capsys):
         ({"data": "nowhere"}, "nowhere: not found"),
         ({"validation_share": 0.7}, "validation_share is 0.7"),
     ):
-        config = config_of(tmp_path, **changes)
-        assert main(["fit", "--config", config, "--run", str(tmp_path / "run")]) == 2
+        assert main(fit_words(tmp_path, plain_of(tmp_path, **changes))) == 2
         assert message in capsys.readouterr().err
         assert not (tmp_path / "run").exists()
 

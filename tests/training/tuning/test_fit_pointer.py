@@ -25,7 +25,6 @@ from tokenization.score import Score, Tempo, TimeSignature, Track
 from training.cli import main
 from training.continuations import continuations
 from training.data.corpus import Corpus
-from training.data.prepare import prepare
 from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.evaluation.likelihood import pointer_nats, streaming_nats
@@ -90,7 +89,7 @@ def test_a_run_keeps_its_pointer_and_reports_its_gain(fitted_run, run, data):
     corpus = Corpus.load(data, "test")
     pieces = [np.asarray(corpus.piece(index), np.int64) for index in range(len(corpus))]
     nats = streaming_nats(decoder.eval(), pieces, 1024, 8)
-    mixed = [pointer_nats(found.pointer, *pair) for pair in zip(pieces, nats, strict=True)]
+    mixed = pointer_nats(found.pointer, pieces, nats)
     test = found.fit.test
     assert test.decoder == pytest.approx(np.concatenate(nats).mean())
     assert test.mixture == pytest.approx(np.concatenate(mixed).mean())
@@ -232,19 +231,6 @@ def test_memory_is_an_option_of_sampling(experiment, data, monkeypatch):
     prompt = tokenizer.crop(np.asarray(Corpus.load(data, "test").piece(0), np.int64), 0, 2)
     continuations(decoder, tokenizer, [prompt], bars=1, memory=0.25)
     assert found[0].options.memory == 0.25
-
-
-def test_released_models_can_be_named(midi_folder, tmp_path):
-    data = tmp_path / "data"
-    prepare(midi_folder, data, PRESETS["piano-2"].build())
-    released = ROOT / "checkpoints" / "piano" / "model.json"
-    before = released.read_bytes()
-    folder, fitted = fit_pointer(
-        options("piano", data, output=tmp_path / "piano", pieces=1, threads=1)
-    )
-    assert folder == tmp_path / "piano"
-    assert load_model(folder).config.pointer == fitted.pointer
-    assert released.read_bytes() == before
 
 
 def test_a_balance_is_changed_field_by_field():

@@ -15,8 +15,8 @@ from tokenization.score import Score
 from training.cli import main
 from training.data.prepare import prepare
 from training.errors import TrainingError
+from training.tasks.music import MusicModule
 from training.tuning import measure
-from training.tuning import tune as tuning
 from training.tuning.measure import Measure
 from training.tuning.pieces import read_own_pieces
 from training.tuning.tune import TuneOptions, tune
@@ -104,14 +104,14 @@ def test_a_tuning_that_gains_nothing_writes_nothing(options, monkeypatch):
 
 
 def test_ctrl_c_keeps_the_best_weights_so_far_or_nothing(options, monkeypatch):
-    take, last = tuning._Tuning._take_step, 1
+    take, last = MusicModule.train_step, 1
 
-    def interrupted(self):
+    def interrupted(self, batch):
         if self.step == last:
             raise KeyboardInterrupt
-        take(self)
+        return take(self, batch)
 
-    monkeypatch.setattr(tuning._Tuning, "_take_step", interrupted)
+    monkeypatch.setattr(MusicModule, "train_step", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tune(options)
     assert [*options.output.parent.iterdir()] == []
@@ -169,9 +169,9 @@ def test_a_measure_takes_the_beginnings_of_long_pieces(songs, tiny_model, monkey
     monkeypatch.setattr(measure, "MOST_TOKENS", 5 * 64)
     monkeypatch.setattr(measure, "_FEWEST_TOKENS", 1)
     cut = Measure.of(corpus, tokenizer, None)
-    assert {len(piece) for piece in cut.pieces} == {64}
+    assert {len(piece) for piece in cut.pieces.ids} == {64}
     assert all(
         np.array_equal(piece, long[:64])
-        for piece, long in zip(cut.pieces, whole.pieces, strict=True)
+        for piece, long in zip(cut.pieces.ids, whole.pieces.ids, strict=True)
     )
     assert cut(decoder, tokenizer.families).decoder > 0

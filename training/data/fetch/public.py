@@ -42,22 +42,16 @@ class PublicSet:
 
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"  # as in torchvision/datasets/mnist.py
 
+_MNIST_CHECKSUMS = {
+    "train-images-idx3": "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "train-labels-idx1": "md5:d53e105ee54ea40749a09fcbcd1e9432",
+    "t10k-images-idx3": "md5:9fb629c4189551a2d022fa330f9573f3",
+    "t10k-labels-idx1": "md5:ec29112dd5afa0611ce80d1b7f02629c",
+}
+
 SETS: dict[str, PublicSet] = {
     "mnist": PublicSet(
-        (
-            PublicFile(
-                f"{_MNIST}/train-images-idx3-ubyte.gz", "md5:f68b3c2dcbeaaa9fbdd348bbdeb94873"
-            ),
-            PublicFile(
-                f"{_MNIST}/train-labels-idx1-ubyte.gz", "md5:d53e105ee54ea40749a09fcbcd1e9432"
-            ),
-            PublicFile(
-                f"{_MNIST}/t10k-images-idx3-ubyte.gz", "md5:9fb629c4189551a2d022fa330f9573f3"
-            ),
-            PublicFile(
-                f"{_MNIST}/t10k-labels-idx1-ubyte.gz", "md5:ec29112dd5afa0611ce80d1b7f02629c"
-            ),
-        ),
+        tuple(PublicFile(f"{_MNIST}/{n}-ubyte.gz", md5) for n, md5 in _MNIST_CHECKSUMS.items()),
         "mnist",
         "relpe-train fit --config training/configs/images/mnist.yaml --data DIR/mnist",
         "torchvision 0.22.1",

@@ -25,7 +25,7 @@ from training.evaluation.sweep.kept import CellResult, write_results
 from training.evaluation.sweep.measures import measures
 from training.evaluation.sweep.plots import draw_rows, draw_sizes
 from training.evaluation.sweep.processes import is_done
-from training.files import read_json
+from training.files import markdown, read_json
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def chosen_measures(sweep: PlannedSweep, table: Table) -> list[str]:
 
 
 def by_size(table: Table) -> dict[str, dict[int, Mapping[str, Sequence[float]]]]:
-    """Values of measures whose names end with a size, by the rest of the name and by size."""
+    """Return values of measures whose names end with a size, by the other words and by size."""
     kinds: dict[str, dict[int, Mapping[str, Sequence[float]]]] = {}
     for name, rows in table.values.items():
         kind, _, size = name.rpartition(", ")
@@ -189,16 +189,16 @@ def _table_lines(table: Table) -> list[str]:
     heads = [_with_unit(name, unit) for name, unit in table.units.items()]
     chance = next(iter(table.results.values()))[0].chance
     lines = [f"## {table.config}" + ("" if chance is None else f", chance {chance:.1f} %"), ""]
-    lines += [f"| | {' | '.join(heads)} | parameters | MFLOPs | minutes | seeds |"]
-    lines += ["|---|" + "---|" * (len(heads) + 4)]
+    rows = [["", *heads, "parameters", "MFLOPs", "minutes", "seeds"]]
     for row, results in table.results.items():
         cells = [mean_text(table.values[name][row], table.units[name]) for name in table.units]
         minutes = statistics.mean(result.minutes for result in results)
         flops = "" if math.isnan(results[0].megaflops) else f"{results[0].megaflops:,.2f}"
         cells += [f"{results[0].parameters:,}", flops, f"{minutes:.1f}", str(len(results))]
-        lines.append(f"| {row} | {' | '.join(cells)} |")
+        rows.append([row, *cells])
     return [
         *lines,
+        *markdown(rows),
         "",
         "Means and standard deviations (n - 1) over seeds; MFLOPs are those of evaluation.",
         "",
@@ -232,15 +232,16 @@ def _comparison_lines(table: Table, measure: str, difference: float | None) -> I
     if not comparisons:
         yield from (f"Tests need two seeds of {table.baseline} and of another row.", "")
         return
-    yield f"| | {_with_unit('difference', points)} | 95 % interval | p | p, corrected |"
-    yield "|---|---|---|---|---|"
+    head = "", _with_unit("difference", points), "95 % interval", "p", "p, corrected"
+    rows: list[tuple[str, ...]] = [head]
     for one in comparisons:
-        rest = "no deviation | |"
+        rest = "no deviation", "", ""
         if not math.isnan(one.p):
+            interval = f"{one.low:+.{digits}f} to {one.high:+.{digits}f}"
             strong = "**" if one.p_holm < LEVEL else ""
-            rest = f"{one.low:+.{digits}f} to {one.high:+.{digits}f} | {_p_text(one.p)} "
-            rest += f"| {strong}{_p_text(one.p_holm)}{strong}"
-        yield f"| {one.row} | {one.difference:+.{digits}f} | {rest} |"
+            rest = interval, _p_text(one.p), f"{strong}{_p_text(one.p_holm)}{strong}"
+        rows.append((one.row, f"{one.difference:+.{digits}f}", *rest))
+    yield from markdown(rows)
     seeds = min(len(values) for values in table.values[measure].values() if len(values) > 1)
     least = detectable(deviation, seeds, len(comparisons))
     pooled = _with_unit(f"{deviation:.{digits + 1}f}", points, " ")

@@ -64,9 +64,7 @@ class ClassificationTask(Task):
     """Kinds of input that can read the examples."""
 
     model: ClassifierConfig
-    """Configuration of the model."""
     batch_size: int = 32
-    """Examples per step, in all processes and micro-batches together."""
     label_smoothing: float = 0.0
     """Share of the probability that training divides among all classes."""
     validation_examples: int = 1000
@@ -147,7 +145,7 @@ class ClassificationTask(Task):
     def evaluate(self, model: Classifier, run: Path, split: Split, batch_size: int) -> Measured:
         """Measure the accuracy on a split."""
         examples = self.test_set() if split == "test" else self.split(split)
-        device, count = model.norm.weight.device, len(examples)
+        device, count = next(model.parameters()).device, len(examples)
         right, nats = 0, 0.0
         with torch.inference_mode():
             for part in parts_of(range(count), batch_size):

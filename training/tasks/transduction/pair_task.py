@@ -44,9 +44,7 @@ class PairTask(Task):
     module = TransductionModule
 
     model: EncoderDecoderConfig
-    """Configuration of the model."""
     batch_size: int = 64
-    """Examples per step, in all processes and micro-batches together."""
     label_smoothing: float = 0.0
     """Share of the probability that training divides among all tokens."""
     validation_examples: int = 128

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from relpe.models.encoder_decoder.model import EncoderDecoder, EncoderDecoderState
 from training.tasks.batches import TensorBatch, exists, padded
 from training.tasks.generated import NO_TARGET
 
@@ -40,6 +41,11 @@ class PairBatch(TensorBatch):
     """(1 or b, l, p) of the inputs."""
     targets: Tensor
     """(b, l) ids after each input; NO_TARGET at padding."""
+
+    def read_by(self, model: EncoderDecoder) -> EncoderDecoderState:
+        """Return the state of a model that has read the sources."""
+        state = model.init_state(len(self))
+        return model.read(self.source, state, positions=self.source_positions, mask=self.mask)
 
 
 def batch_of(pairs: Sequence[Pair]) -> PairBatch:

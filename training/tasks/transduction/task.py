@@ -168,12 +168,10 @@ def transduced(
     for part in parts_of(range(len(ordered)), batch_size, f"evaluate {task.name}"):
         some = [ordered[number] for number in part]
         batch = batch_of(some).to(model.embedding.weight.device)
-        state = model.init_state(len(batch))
-        nats += float(nats_of(model, batch, state))
+        nats += float(nats_of(model, batch, model.init_state(len(batch))))
         tokens += int((batch.targets != NO_TARGET).sum())
-        state = model.read(batch.source, state, positions=batch.source_positions, mask=batch.mask)
         targets = [task.target_of(pair) for pair in some]
-        answers = transduce(model, state, START, targets, batch.targets.shape[1])
+        answers = transduce(model, batch.read_by(model), START, targets, batch.targets.shape[1])
         references = [pair.target[1:, 0].tolist() for pair in some]
         exact += sum(map(list.__eq__, answers, references))
     return Transduced(perplexity(nats, tokens), exact / len(pairs), len(pairs))

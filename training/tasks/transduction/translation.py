@@ -307,15 +307,11 @@ def translated(
     label = f"translate, {task.beams} at a time"
     for part in parts_of(by_length(pairs), batch_size, label):
         batch = batch_of([pairs[number] for number in part]).to(model.embedding.weight.device)
-        state = model.read(
-            batch.source,
-            model.init_state(len(batch)),
-            positions=batch.source_positions,
-            mask=batch.mask,
-        )
         most = [task.most_tokens(len(pairs[number].source)) for number in part]
         best = beam_search(
-            *(model, state, START, END, most), beams=task.beams, strength=task.length_penalty
+            *(model, batch.read_by(model), START, END, most),
+            beams=task.beams,
+            strength=task.length_penalty,
         )
         for number, (first, *_) in zip(part, best, strict=True):
             translations[number] = first.tokens

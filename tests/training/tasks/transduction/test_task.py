@@ -133,12 +133,7 @@ def test_a_target_is_exact_if_and_only_if_all_its_tokens_are_most_likely(name):
         written = [pair._replace(target=_greedy(model, pair)) for pair in pairs]
         assert transduced(model, task, written, batch_size=1).exact == 1
     batch = batch_of(pairs)
-    state = model.read(
-        *(batch.source, model.init_state(len(batch))),
-        positions=batch.source_positions,
-        mask=batch.mask,
-    )
-    logits, _ = model(batch.inputs, state, positions=batch.positions)
+    logits, _ = model(batch.inputs, batch.read_by(model), positions=batch.positions)
     right = (logits.argmax(-1) == batch.targets) | (batch.targets == NO_TARGET)
     found = transduced(model, task, pairs, batch_size=4)
     assert found.exact == float(right.all(1).double().mean())
@@ -151,7 +146,7 @@ def test_a_target_is_exact_if_and_only_if_all_its_tokens_are_most_likely(name):
 def _greedy(model, pair):
     """A target of as many tokens as that of a pair, each of which is the most likely one."""
     batch = batch_of([pair])
-    state = model.read(batch.source, model.init_state(1), positions=batch.source_positions)
+    state = batch.read_by(model)
     tokens = [START]
     for _ in range(len(pair.target) - 1):
         tokens.append(int(model(torch.tensor([tokens]), state)[0][0, -1].argmax()))

@@ -90,16 +90,6 @@ def test_equal_and_long_pairs_are_left_out(tmp_path):
         replace(task, longest=3, train=(("b.tsv",),)).pairs("train", task.tokenizer)
 
 
-def test_pairs_are_the_texts_between_start_and_end(text):
-    task = task_of(text)
-    pairs = task.pairs("test", task.tokenizer)
-    for pair, written in zip(pairs, task.texts("test"), strict=True):
-        for ids, line in zip(pair, written, strict=True):
-            assert ids[0, 0] == START
-            assert ids[-1, 0] == END
-            assert task.tokenizer.decode(ids[:, 0].tolist()) == line
-
-
 def test_a_pass_has_each_pair_at_most_once_in_batches_of_similar_lengths(text):
     task = task_of(text)
     pairs = task.pairs("train", task.tokenizer)
