@@ -39,7 +39,7 @@ _ACCENTED: Final = frozenset("άέήίόύώΐ")
 # small letters, since other encodings have a capital for some of them
 _COMMON_LATIN: Final = frozenset("äöüßéèêàâçñáíóúôîûœøåæãõì")
 _PUNCTUATION: Final = frozenset("“”„‘’‚–—…©®™°«»№")  # noqa: RUF001
-_INSIDE: Final = re.compile(r"(?<=[^\W\d_])[„”–…](?=[^\W\d_])")  # noqa: RUF001
+_INSIDE: Final = re.compile(r"(?<=[^\W\d_])[„”–…](?=[^\W\d_])")
 """Marks within words, which are letters of other encodings."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LATIN: Final = ("cp1252", "cp850", "mac_roman")
