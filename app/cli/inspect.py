@@ -38,7 +38,7 @@ def add_inspect(parser: argparse.ArgumentParser) -> None:
 def inspect_command(options: argparse.Namespace) -> None:
     """Print the form, key and chords of a MIDI file."""
     from app.compose.plan.lead_sheet import LeadSheet
-    from app.compose.prompt.report import SAY_DRUMS
+    from app.compose.prompt.report import SAY_DRUMS, beats_notice
     from app.compose.prompt.timing import Timing, find_beats
     from app.compose.tracks import with_told_drums
 
@@ -49,8 +49,11 @@ def inspect_command(options: argparse.Namespace) -> None:
         print(f"{name}: {score.damage}; the rest is used", file=sys.stderr)
     if score.guesses:
         print(f"{name}: {score.guesses}; {SAY_DRUMS}", file=sys.stderr)
-    beats = find_beats(score, options.beats).beats
-    counted = Timing.of(score, beats).counted
+    choice = find_beats(score, options.beats)
+    timing = Timing.of(score, choice.beats)
+    if notice := beats_notice(timing, choice):
+        print(f"{name}: {notice}", file=sys.stderr)
+    counted = timing.counted
     sheet = LeadSheet.of(counted)
     accidents = None
     if options.accidents is not None:

@@ -4,8 +4,8 @@ Both are explanations of when notes begin. An explanation is as good as its bars
 other: the places of the onsets in one beat, and in one bar, are predicted from their places in all
 other bars, and compared with onsets at any place alike. What repeats from bar to bar counts,
 whatever it is: subdivisions of any kind, swing, a track that is always late, broken chords, grace
-notes. Beats that have nothing to do with the music predict nothing, as do those of a file into
-which somebody played without a click.
+notes. Beats that have nothing to do with the music predict nothing, as in a file that was recorded
+without a click.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def estimate_evidence(score: Score, beats: Beats) -> Evidence:
 def file_probability(score: Score) -> float:
     """Probability that the bars of a piece are those of its file, between 0 and 1.
 
-    Sheet music has its own bars, and so has a file with few notes, or with so few ticks in a beat
-    that nobody can have played into it without a click. If estimated bars explain nothing, as in a
-    fill of two bars, it is at least one half.
+    It is 1 for sheet music, for files with few notes, and for files with few ticks in a beat, which
+    cannot hold the times of a performance. If estimated bars explain nothing, as in a fill of two
+    bars, it is at least one half.
     """
     is_coarse = score.ticks_per_beat <= _COARSE_TICKS
     if score.is_notated or score.num_notes < FEWEST_NOTES or is_coarse:

@@ -103,12 +103,13 @@ def _edges(score: Score, beats: ArrayLike | None) -> NDArray[np.int64]:
 
 
 def pitched_notes(score: Score) -> NDArray[np.int64]:
-    """Return the notes of all tracks except drums (n, 4); those over 16 quarters are cut.
+    """Return the notes of all tracks except drums (n, 4), with lengths of a tick to 16 quarters.
 
-    A note of several minutes is an error in the file, or has died away.
+    A note of several minutes is an error in the file, or has died away; samplers play those without
+    length.
     """
     notes = all_notes(track for track in score.tracks if not track.is_drum)
-    notes[:, 1] = np.minimum(notes[:, 1], _LONGEST_BEATS * score.ticks_per_beat)
+    notes[:, 1] = np.clip(notes[:, 1], 1, _LONGEST_BEATS * score.ticks_per_beat)
     return notes
 
 

@@ -66,7 +66,8 @@ def find_form(plan: Plan, given: Sequence[Phrase] = ()) -> tuple[Phrase, ...]:
         ]
         best = int(np.argmax(likeness)) if likeness else 0
         is_new = not likeness or likeness[best] < _SAME_LETTER
-        letters.append(_new_letter(letters) if is_new else letters[best])
+        unused = (letter for letter in map(_letter, count()) if letter not in letters)
+        letters.append(next(unused) if is_new else letters[best])
     return tuple(
         Phrase(letter, first, stop - first)
         for letter, first, stop in zip(letters, edges[:-1], edges[1:], strict=True)
@@ -152,11 +153,6 @@ def _likeness(
     if distance >= similarity.shape[1] or 2 * shorter < longer:
         return 0.0
     return float(similarity[later : later + shorter, distance].mean())
-
-
-def _new_letter(letters: Sequence[str]) -> str:
-    """Return the first letter that no phrase has."""
-    return next(letter for letter in map(_letter, count()) if letter not in letters)
 
 
 def _letter(kind: int) -> str:

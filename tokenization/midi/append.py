@@ -189,7 +189,8 @@ def replace_in_midi(
     window = [
         -(-ticks * scale.numerator // scale.denominator) for ticks in (start_ticks, stop_ticks)
     ]
-    kept, removed = _without_notes(events, {_place(track) for track in tracks}, *window)
+    places = {(track.chunk, track.channel, track.program) for track in tracks}
+    kept, removed = _without_notes(events, places, *window)
     used, drum_channels = set(_channels(events)), merger.drum_channels()
     tuning = _tuning(events, pair_notes(events), MAX_TICK, drum_channels)
     for track in new.tracks:
@@ -319,10 +320,6 @@ class _Merger:
 def _check_chunk(chunk: int | None, num_tracks: int) -> None:
     if chunk is not None and not 0 <= chunk < num_tracks:
         raise ValueError(f"new music continues chunk {chunk}, expected 0 to {num_tracks - 1}")
-
-
-def _place(track: Track) -> tuple[int | None, int, int]:
-    return track.chunk, track.channel, track.program
 
 
 class _Kept(NamedTuple):

@@ -44,11 +44,12 @@ _DRUM_WORDS: Final = re.compile(
     # whole words
     r"\b(?:kits?|perc|percs|beats?|toms|claps?|rides?|hats?|hh|bd|sd|shaker|congas?|bongos?|"
     r"cajon|djembe|tabla|timbales?|tambourine|cowbell|clave|claves|808s?|909|bicie?|beben|bebny|"
-    r"davul|vurmal\w*|drm|drms|bit|бит)\b"
+    r"davul|vurmal\w*|drm|drms|bit|бит|dob|dobok|dobfelszereles|utosok|tobe|bungas|bobni|trong)\b"
     # beginnings of words, also within compounds
     r"|drum|percuss|perkus|perkuss|percus|hi-?hat|snare|cymbal|schlagzeug|schlagwerk|slagwerk|"
-    r"slagverk|trommel|trommer|trummor|trumset|batteri|bateri|tambour|rummut|perkusj|"
-    r"удар|барабан|перкусс|ドラム|パーカッション|打楽器|太鼓|鼓|打击乐|打擊樂|드럼|타악기|퍼커션|κρουστ|τυμπαν"
+    r"slagverk|tromm[eu]|trumm|trumset|bubnj|bugnai|[gk]endang|batteri|bateri|tambour|rummut|perkusj|"
+    r"удар|барабан|перкусс|ドラム|パーカッション|打楽器|太鼓|鼓|打击乐|打擊樂|드럼|타악기|퍼커션|κρουστ|τυμπαν|"
+    r"תופים|طبول|درام|ढोल|ड्रम|กลอง"
 )
 """Names of drums, without accents and in lower case."""
 _PITCHED_WORDS: Final = re.compile(

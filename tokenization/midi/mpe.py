@@ -229,7 +229,10 @@ def _programs(
 
 
 def _are_expressed(events: _Columns, chunk: int, ons: NDArray[np.int64]) -> bool:
-    """Whether bend and timbre are set on the channel of most notes of a chunk just before them."""
+    """Whether bend and timbre are set on the channel of most notes of a chunk just before them.
+
+    Most notes of the lowest channel may lack them, as those do that `append_to_midi` adds there.
+    """
     start, stop = events.track_rows[chunk : chunk + 2].tolist()
     status, tick = events.status[start:stop], events.tick[start:stop]
     notes = ons[slice(*np.searchsorted(ons, (start, stop)).tolist())] - start
@@ -242,4 +245,5 @@ def _are_expressed(events: _Columns, chunk: int, ons: NDArray[np.int64]) -> bool
         keys = (status[rows].astype(np.int64) & 15) << 32 | tick[rows]
         note_keys = (status[notes].astype(np.int64) & 15) << 32 | tick[notes]
         expressed &= np.isin(note_keys, keys)
-    return bool(expressed.mean() >= _EXPRESSED)
+    is_lowest = status[notes] == status[notes].min()
+    return bool(expressed[is_lowest].any() and expressed[~is_lowest].mean() >= _EXPRESSED)

@@ -7,6 +7,8 @@ from __future__ import annotations
 import io
 import zipfile
 from dataclasses import replace
+from fractions import Fraction
+from math import floor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from xml.etree import ElementTree
 
@@ -24,6 +26,8 @@ TICKS: Final = 480
 """Ticks in a quarter note, of which a triplet has a whole number."""
 _STEPS: Final = ("C", "C1", "D", "D1", "E", "F", "F1", "G", "G1", "A", "A1", "B")
 """Name and alteration of each pitch class."""
+_SHORTEST: Final = 32
+"""Irregular bars are counted in these parts of a whole note, or longer ones."""
 _VELOCITY: Final = 80
 """Velocity of notes before any dynamics."""
 
@@ -36,6 +40,7 @@ _LEFT_OUT: Final = {
     "fermatas": "note/notations/fermata",
     "hairpins": "direction/direction-type/wedge",
     "pedals": "direction/direction-type/pedal",
+    "swing": ".//swing/first",
 }
 """What is not read, by its elements in a bar."""
 
@@ -91,8 +96,9 @@ def _converted(data: bytes, name: str) -> tuple[bytes, str]:
             f"{name}: MusicXML needs the package music21; install it with pip install music21, or "
             "export the piece as MIDI"
         ) from error
-    drums, num_unknown = _pitched_drums(root)
     try:
+        num_quarter_tones = _round_quarter_tones(root)
+        drums, num_unknown = _pitched_drums(root)
         parsed: Any = music21.converter.parseData(
             ElementTree.tostring(root, encoding="unicode"), format="musicxml"
         )
@@ -101,16 +107,19 @@ def _converted(data: bytes, name: str) -> tuple[bytes, str]:
         raise _damaged(name, str(error) or type(error).__name__) from error
     if not score.num_notes:
         raise MidiError(f"{name}: the file has no notes, expected at least one; choose another")
-    return write_midi(score), _left_out(root, num_unknown, repeats_played=repeats_played)
+    lost = [
+        *_counted(len(root.findall("part/measure/note/grace")), "grace note"),
+        *_counted(num_quarter_tones, "quarter tone"),
+        *_counted(num_unknown, "stroke of unknown drums", "strokes of unknown drums"),
+    ]
+    return write_midi(score), _left_out(root, lost, repeats_played=repeats_played)
 
 
-def _left_out(root: ElementTree.Element, num_unknown: int, *, repeats_played: bool) -> str:
+def _left_out(root: ElementTree.Element, lost: list[str], *, repeats_played: bool) -> str:
     """Parts of the score that were not read, such as `2 grace notes and lyrics`; empty if none."""
     bars = root.findall("part/measure")
-    num_grace = sum(len(bar.findall("note/grace")) for bar in bars)
     parts = [
-        *_counted(num_grace, "grace note"),
-        *_counted(num_unknown, "stroke of unknown drums", "strokes of unknown drums"),
+        *lost,
         *(
             what
             for what, place in _LEFT_OUT.items()
@@ -125,6 +134,18 @@ def _left_out(root: ElementTree.Element, num_unknown: int, *, repeats_played: bo
 
 def _counted(number: int, what: str, several: str = "") -> list[str]:
     return [f"{number:,} {what if number == 1 else several or f'{what}s'}"] * bool(number)
+
+
+def _round_quarter_tones(root: ElementTree.Element) -> int:
+    """Round alterations, of which music21 knows only some, to semitones; return their number."""
+    altered = [
+        alter
+        for alter in root.iterfind("part/measure/note/pitch/alter")
+        if float(alter.text or 0) % 1
+    ]
+    for alter in altered:
+        alter.text = str(floor(float(alter.text or 0) + 0.5))
+    return len(altered)
 
 
 def _repeats(bar: ElementTree.Element) -> bool:
@@ -179,7 +200,7 @@ def _place_of_score(archive: zipfile.ZipFile) -> str:
     for place in names:
         if place.endswith((".xml", ".musicxml")) and not place.startswith("META-INF/"):
             return place
-    raise ValueError("the archive contains no score")
+    raise ValueError("the archive contains no score; unpack it if it contains MIDI files")
 
 
 def _pitched_drums(root: ElementTree.Element) -> tuple[set[str], int]:
@@ -242,6 +263,7 @@ def _score_of(parsed: Any, drums: set[str]) -> tuple[Score, bool]:  # noqa: ANN4
         for metre in one.getElementsByClass("TimeSignature"):
             tick = _ticks(metre.offset, pickup if metre.offset else 0.0)
             metres.setdefault(tick, (metre.numerator, metre.denominator))
+    metres |= _irregular(parts[0], pickup, metres) if parts else {}
     if tempos and pickup:  # the rests before the first bar have its tempo
         tempos[0] = tempos.pop(min(tempos)) if 0 not in tempos else tempos[0]
     tracks = tuple(
@@ -291,6 +313,33 @@ def _pickup(part: Any) -> float:  # noqa: ANN401
     return missing if 0 < missing < whole else 0.0
 
 
+def _irregular(
+    part: Any,  # noqa: ANN401
+    pickup: float,
+    metres: dict[int, tuple[int, int]],
+) -> dict[int, tuple[int, int]]:
+    """Return metres by tick that keep bar lines where they are, although a bar is long or short.
+
+    Bars that are whole again, such as those before and after a repeat sign, have no metre of their
+    own.
+    """
+    changes: dict[int, tuple[int, int]] = {}
+    line, metre = 0, (4, 4)  # the last bar that begins on a bar line of the metres
+    for bar in part.getElementsByClass("Measure"):
+        tick = _ticks(bar.offset, pickup if bar.offset else 0.0)
+        new = metres.get(tick)
+        is_whole = bar.highestTime == bar.barDuration.quarterLength
+        is_displaced = (tick - line) * metre[1] % (4 * TICKS * metre[0]) != 0
+        whole = Fraction(tick - line, 4 * TICKS)
+        if is_displaced and is_whole and new is None and _SHORTEST % whole.denominator == 0:
+            unit = max(1, metre[1] // whole.denominator)
+            changes[line] = (whole.numerator * unit, whole.denominator * unit)
+            changes[tick] = new = metre
+        if new is not None or not is_displaced:
+            line, metre = tick, new or metre
+    return changes
+
+
 def _ticks(offset: Any, pickup: float) -> int:  # noqa: ANN401
     return round((float(offset) + pickup) * TICKS)
 
@@ -319,7 +368,19 @@ def _track_of(part: Any, pickup: float, *, is_drum: bool) -> Track:  # noqa: ANN
                 rows[row] = (rows[row][0], end - rows[row][0], *rows[row][2:])
             if tie in ("start", "continue"):
                 tied[end, pitch] = row
-    program = getattr(instrument, "midiProgram", None) or 0
-    track = Track.of(sorted(set(rows)), 0 if is_drum else program, is_drum=is_drum)
     name = str(getattr(part, "partName", None) or getattr(instrument, "partName", None) or "")
+    program = getattr(instrument, "midiProgram", None)
+    program = 0 if is_drum else _program_named(name) if program is None else program
+    track = Track.of(sorted(set(rows)), program, is_drum=is_drum)
     return Track(track.notes, track.program, is_drum, name)
+
+
+def _program_named(name: str) -> int:
+    """Return the program of an instrument with a name in any of several languages; else 0."""
+    from music21.exceptions21 import InstrumentException
+    from music21.instrument import fromString
+
+    try:
+        return fromString(name).midiProgram or 0
+    except InstrumentException:
+        return 0

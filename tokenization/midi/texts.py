@@ -33,10 +33,20 @@ _TYPICAL_OF: Final = {"gb18030": _CHINESE, "big5": _TRADITIONAL, "euc_kr": _KORE
 _CYRILLIC: Final = frozenset("абвгдежзийклмнопрстуфхцчшщъыьэюяёіїєґў")
 _COMMON_CYRILLIC: Final = frozenset("оеаинтсрвл")
 _COMMON: Final = 0.1
-"""Weight of common Cyrillic letters, for encodings that give the same word other letters."""
+"""Weight of common letters, for encodings that give the same word other letters."""
+_GREEK: Final = frozenset("αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώϊϋΐ")
+_ACCENTED: Final = frozenset("άέήίόύώΐ")
+# small letters, since other encodings have a capital for some of them
+_COMMON_LATIN: Final = frozenset("äöüßéèêàâçñáíóúôîûœøåæãõì")
 _PUNCTUATION: Final = frozenset("“”„‘’‚–—…©®™°«»№")  # noqa: RUF001
+_INSIDE: Final = re.compile(r"(?<=[^\W\d_])[„”–…](?=[^\W\d_])")
+"""Marks within words, which are letters of other encodings."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
-_CANDIDATES: Final = ("cp1252", "cp1251", "koi8_r", "cp932", "gb18030", "euc_kr", "big5")
+_LATIN: Final = ("cp1252", "cp850", "mac_roman")
+_CANDIDATES: Final = (
+    *(*_LATIN, "cp1251", "koi8_r", "cp1253"),
+    *("cp932", "gb18030", "euc_kr", "big5"),
+)
 _MARKS: Final = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 
@@ -91,8 +101,8 @@ def _plausibility(content: bytes, encoding: str) -> float:
     letters = [letter for letter in text if not letter.isascii()]
     if not letters:
         return -1.0
-    if encoding in ("cp1252", "cp1251", "koi8_r"):
-        return _share_in_words(text, len(letters), is_latin=encoding == "cp1252")
+    if encoding in (*_LATIN, "cp1251", "koi8_r", "cp1253"):
+        return _share_in_words(text, len(letters), encoding)
     if encoding == "cp932":
         return sum(map(_japanese, letters)) / len(letters)
     (low, high), typical = _LEADS[encoding], _TYPICAL_OF[encoding]
@@ -103,26 +113,33 @@ def _plausibility(content: bytes, encoding: str) -> float:
     return (common + _TYPICAL * sum(letter in typical for letter in letters)) / len(letters)
 
 
-def _share_in_words(text: str, num_letters: int, *, is_latin: bool) -> float:
+def _share_in_words(text: str, num_letters: int, encoding: str) -> float:
     """Share of the characters beyond ASCII in words that look like words of an alphabet.
 
-    Latin words are mostly ASCII, and Cyrillic ones have none of it.
+    Latin words are mostly ASCII, and Cyrillic and Greek ones have none of it. Greek words have an
+    accent, unless they are in capitals.
     """
     good = sum(
         (0.92 if letter in _PUNCTUATION else 0.25)
-        for letter in text
+        for letter in _INSIDE.sub("", text)
         if not (letter.isascii() or letter.isalpha())
     )
     for word in _WORD.findall(text):
+        lower = word.lower()
         beyond = sum(not letter.isascii() for letter in word)
         # capitals stand at the beginning of a word, or everywhere
-        is_written = word[1:].islower() or word in (word.upper(), word[0])
+        is_written = word.isalpha() and (word[1:].islower() or word in (word.upper(), word[0]))
         if beyond == len(word) == 1:
-            good += 0.6 if is_latin else 0.5
-        elif is_written and is_latin:
-            good += beyond * (2 * beyond <= len(word))
-        elif is_written and all(letter in _CYRILLIC for letter in word.lower()):
-            good += 1.2 * beyond + _COMMON * len(_COMMON_CYRILLIC.intersection(word.lower()))
+            good += 0.6 if encoding in _LATIN else 0.5
+        elif is_written and encoding in _LATIN:
+            common = sum(letter in _COMMON_LATIN for letter in word)
+            good += (beyond + _COMMON * common) * (2 * beyond <= len(word))
+        elif is_written and encoding == "cp1253":
+            has_accent = len(word) <= 3 or word.isupper() or not _ACCENTED.isdisjoint(lower)
+            if has_accent and _GREEK.issuperset(lower) and "ς" not in lower[:-1]:
+                good += 1.3 * beyond
+        elif is_written and _CYRILLIC.issuperset(lower):
+            good += 1.2 * beyond + _COMMON * len(_COMMON_CYRILLIC.intersection(lower))
     return good / num_letters
 
 

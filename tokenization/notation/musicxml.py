@@ -91,8 +91,8 @@ def _spelled(pitch: int, sharps: int) -> str:
     """
     # in C major, Eb to G#
     name = name_at(place_of(pitch % 12, sharps - 2), flat="-")
-    octave = max(0, (pitch - name.count("#") + name.count("-")) // 12 - 1)
-    return f"{name}{octave}"
+    octave = (max(pitch, 12 + pitch % 12) - name.count("#") + name.count("-")) // 12 - 1
+    return f"{name}{octave}" if octave >= 0 else "C0"  # its B# has no octave
 
 
 def _tempos(score: Score, bars: Sequence[Bar]) -> Iterator[tuple[int, float]]:

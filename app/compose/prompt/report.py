@@ -122,8 +122,7 @@ def prompt_facts(
     score, beats = timing.file, choice.source
     heard = heard_tracks(score, tokenizer)
     metre, tempos = _usual_metre(score if beats == "file" else timing.counted), _tempos(score)
-    bpm = timing.bpm or _longest(tempos)
-    about_beats = _beats_notice(timing, choice, f"{bpm:.0f} beats per minute, {metre}")
+    about_beats = beats_notice(timing, choice)
     notices = [
         *([f"{score.damage}; the rest is used"] if score.damage else []),
         *([f"the file was read without its {score.left_out}"] if score.left_out else []),
@@ -143,7 +142,7 @@ def prompt_facts(
         tracks=len(score.tracks),
         notes=score.num_notes,
         bars=bars,
-        bpm=bpm,
+        bpm=timing.bpm or _longest(tempos),
         metre=metre,
         seconds=float(score.seconds_at(score.end_ticks)),
         file_bars=choice.file_bars,
@@ -184,7 +183,7 @@ def _rows(score: Score, tokenizer: Remi, region: Region, parts: Parts) -> tuple[
     return tuple(rows)
 
 
-def _beats_notice(timing: Timing, choice: BeatChoice, tempo: str) -> str:
+def beats_notice(timing: Timing, choice: BeatChoice) -> str:
     """Return a notice if bars and beats are not the file's own, or if the notes do not fit them."""
     beats, is_off = choice.source, choice.file_bars < 0.5
     if beats == "file":
@@ -194,6 +193,7 @@ def _beats_notice(timing: Timing, choice: BeatChoice, tempo: str) -> str:
     why = f"{_OFF_GRID}so " * (is_off and beats == "estimate")
     sure = f"estimated from the notes (confidence {timing.confidence:.0%})"
     how = sure if beats == "estimate" else "a fixed grid"
+    tempo = f"{timing.bpm:.0f} beats per minute, {_usual_metre(timing.counted)}"
     return f"{why}bars and beats are {how}: {tempo}, and bar 1 begins at {first:.1f} s"
 
 

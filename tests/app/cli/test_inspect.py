@@ -34,6 +34,16 @@ def test_inspect_shows_key_form_and_chords(tmp_path, capsys):
     }
 
 
+def test_inspect_says_whose_bars_it_counts(tmp_path, capsys):
+    path = tmp_path / "song.mid"
+    path.write_bytes(write_midi(song()))
+    for beats, notice in (("file", ""), ("grid", "bars and beats are a fixed grid: 120 beats per")):
+        assert main(["inspect", str(path), "--beats", beats]) == 0
+        shown = capsys.readouterr().err
+        assert notice in shown
+        assert bool(notice) == bool(shown)
+
+
 def test_inspect_reads_drums_and_refuses_other_files(tmp_path, capsys):
     path = tmp_path / "drums.mid"
     path.write_bytes(write_midi(Score(480, (Track.of([(0, 100, 36, 90)], is_drum=True),))))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.compose.options import MusicOptions
-from tokenization.analysis.keys import SCALES, key_at_end, pitch_classes
+from tokenization.analysis.keys import SCALES, estimate_key, key_at_end, pitch_classes
 from tokenization.plan import Key
 from tokenization.score import Score, Track
 
@@ -76,3 +76,9 @@ def test_a_piece_closes_in_the_key_of_its_beginning_unless_it_has_modulated() ->
         modulated = piece(*[tonic] * 4, *[second] * 2)
         assert key_at_end(modulated) == Key(second, minor=False)
     assert key_at_end(Score(480, ())) is None
+
+
+@pytest.mark.parametrize("length", [0, 1, 480])
+def test_notes_have_a_key_however_short_they_are(length: int) -> None:
+    rows = [(480 * at, length, 60 + step, 80) for at, step in enumerate((0, 2, 4, 5, 7, 9, 11, 12))]
+    assert estimate_key(Score(480, (Track.of(rows),))) == Key(0, False)

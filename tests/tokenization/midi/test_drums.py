@@ -116,7 +116,13 @@ def test_a_bank_of_another_chunk_counts_if_a_chunk_chooses_no_sound():
     assert _drums(_file(setup, ("", 4, _tune(), b"", 33))) == [False]
 
 
-@pytest.mark.parametrize("name", ["Drum Rack", "Schlagzeug", "Batería", "KIT 2", "ドラム", "Beat"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Drum Rack", "Schlagzeug", "Batería", "KIT 2", "ドラム", "Beat", "Dobok", "Bubnjevi"),
+        *("Trommur", "Trummid", "Kendang", "Trống", "طبول", "תופים", "กลอง"),
+    ],
+)
 def test_names_of_drums_are_known_in_several_languages(name):
     assert names_drums(name)
     score = read_midi(_file((name, 0, _beat(), b"", None)))

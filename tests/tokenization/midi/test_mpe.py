@@ -112,6 +112,16 @@ def test_new_notes_play_on_the_manager_channel_and_the_prompt_stays():
     assert [event.content for event in after[len(before) :]] == [b"\x90\x48\x50", b"\x80\x48\x40"]
 
 
+@pytest.mark.parametrize("start", [zone(0, 15), b""])
+def test_what_is_continued_is_still_one_instrument(start):
+    data = midi_file(start + chords(1, 2, 3) + END, division=96)
+    for _ in range(5):
+        (track,) = read_midi(data).tracks
+        new = replace(track, notes=[(track.end_ticks + 96, 96, 72, 80)], bends=[], controls=[])
+        data = append_to_midi(data, Score(96, (new,)), track.end_ticks)
+    assert [len(track) for track in read_midi(data).tracks] == [14]
+
+
 def test_notes_of_all_member_channels_are_replaced():
     track = read_midi(PROMPT).tracks[0]
     new = replace(track, notes=[(0, 96, 72, 80)])

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.midi_files import END, midi_file
 from tests.support.midi_files import note as midi_note
 from tests.support.musicxml import FOUR_FOUR, HEAD, bars, compressed, note, score
 from tokenization.errors import MidiError
+from tokenization.grid import notated_lines
 from tokenization.midi import musicxml, read_midi
 from tokenization.midi.musicxml import TICKS, as_midi, read_music
 from tokenization.score import Score
@@ -97,6 +100,12 @@ def test_transposing_instruments_and_programs_sound_as_they_do() -> None:
     assert found.tracks[0].program == 71
 
 
+def test_a_part_without_a_program_has_that_of_its_name() -> None:
+    names = ("Klarinette in B", "Viola", "Part 1")
+    parts = {name: bars(note("D5", 16)) for name in names}
+    assert [track.program for track in read(score(parts)).tracks] == [71, 41, 0]
+
+
 def kit(*keys: int) -> str:
     """A list of percussion instruments with MIDI keys, which MusicXML counts from 1."""
     return "".join(
@@ -143,6 +152,20 @@ def test_tempos_dynamics_and_metres() -> None:
 def test_a_pickup_is_completed_by_rests() -> None:
     content = bars(note("G4", 4), note("C5", 16))
     assert sixteenths(read(score({"Piano": content}))) == [(12, 4, 67), (16, 16, 72)]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.sampled_from([16, 16, 12, 20, 14, 2, 4]), min_size=2, max_size=8),
+    st.sampled_from([16, 4]),
+)
+def test_bar_lines_stay_where_they_are_beside_long_and_short_bars(lengths, first) -> None:
+    """All whole bars begin on one; music21 counts a first bar that is too short as a pickup."""
+    lengths = [first, *lengths, 16, 16]
+    found = read(score({"Piano": bars(*(note("C4", length) for length in lengths))}))
+    lines = set((4 * notated_lines(found, found.end_ticks) // TICKS).tolist())
+    starts = [onset for onset, _, _ in sixteenths(found)]
+    assert {start for start, length in zip(starts, lengths, strict=True) if length == 16} <= lines
 
 
 BOMB = HEAD + (
@@ -214,6 +237,8 @@ def test_what_is_left_out_is_named_and_changes_nothing() -> None:
     for content, left_out in (
         (PLAIN, ""),
         (GRACE + PLAIN, "1 grace note"),
+        (PLAIN.replace("<octave>", "<alter>0.25</alter><octave>"), "1 quarter tone"),
+        ("<direction><sound><swing><first>2</first></swing></sound></direction>" + PLAIN, "swing"),
         (GRACE * 2 + note("C4", 8, fermata), "2 grace notes and fermatas"),
         (
             GRACE + chord + marks + note("C4", 8, decorated),

@@ -17,6 +17,9 @@ NAMES = {
     "cp932": ["ピアノ", "ドラム", "メロディ", "弦楽", "右手", "主旋律"],
     "euc_kr": ["피아노", "드럼", "베이스", "플루트", "멜로디"],
     "big5": ["鋼琴", "鼓組", "主旋律"],
+    "cp1253": ["Φλάουτο", "Πιάνο", "Κρουστά", "Κιθάρα", "Μπάσο"],
+    "cp850": ["Flöte", "Schlagzeug für alle", "Flûte à bec"],
+    "mac_roman": ["Flûte", "Piano électrique", "Flöte", "Guitarra eléctrica"],
     "cp1252": ["Flöte", "Guitarra eléctrica", "Órgano", "Cordes à vide", "“Solo”", "© 2020"],
 }
 

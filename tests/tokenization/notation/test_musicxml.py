@@ -3,7 +3,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from tests.support.notation import scores, strikes
 from tests.support.paths import ROOT
@@ -36,6 +36,7 @@ def notes(score: Score) -> list[tuple[int, int, int]]:
 
 
 @given(scores())
+@example(Score(STEPS_PER_BEAT, (Track.of([(0, 6, 0, 80), (0, 6, 1, 80)]),)))  # B# and C#
 def test_what_is_read_again_is_what_was_written(score: Score) -> None:
     """Pitches below 12, whose octave MusicXML cannot name, come back an octave higher."""
     written = {

@@ -1,16 +1,7 @@
 from __future__ import annotations
 
-import numpy as np
-
-from tests.support.strategies import for_each_tokenizer
 from tokenization.remi.remi import PianoRemi
 from tokenization.remi.vocabulary import VOCABULARY
-
-
-@for_each_tokenizer
-def test_any_ids_are_decoded(case):
-    ids = np.random.default_rng(0).integers(0, case.remi.families.size, 50_000)
-    assert case.remi.decode(ids).num_notes > 0
 
 
 def test_a_decoded_note_is_cut_where_its_pitch_is_struck_again():

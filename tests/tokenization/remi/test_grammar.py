@@ -239,20 +239,6 @@ def test_a_track_whose_pitches_all_sound_may_not_begin():
 # ---- each state, for the piano tokenizer
 
 
-def test_the_first_bar_has_a_time_signature_and_a_tempo():
-    state = PIANO.grammar(tempo="never", time_signature=False, end=False, write=False)
-    assert names_allowed(state) == {"BOS", "Style", "Key", "Bar"}
-    state = state.advance(BOS).advance(BAR)
-    assert names_allowed(state) == {"TimeSignature"}
-    assert np.count_nonzero(state.allowed) == 16
-    state = state.advance(NAMES["TimeSignature_36"])
-    assert names_allowed(state) == {"Tempo"}
-    assert np.count_nonzero(state.allowed) == 183
-    state = state.advance(NAMES["Tempo_89.9"])
-    assert names_allowed(state) == {"Return", "Bar", "Position"}
-    assert (state.bar, state.position, state.bar_length) == (1, -1, 36)
-
-
 def test_rules_of_tempo():
     for rule, in_head, within in (
         ("free", True, True),
@@ -276,14 +262,6 @@ def test_a_prompt_may_break_the_rules_for_what_follows():
     state = after(prompt, tempo="never", time_signature=False, end=False)
     assert state.rules == Rules("never", time_signature=False, end=False)
     assert state.bar_length == 36
-
-
-def test_if_every_key_sounds_no_note_can_be_struck():
-    held = [(1, pitch, 20 + (pitch > 60)) for pitch in range(128)]
-    for rule, first in (("free", 1), ("bar_line", 20), ("never", 20)):
-        state = after(START + "Position_0 Pitch_0 Velocity_9 Duration_1", tempo=rule)
-        state = state._replace(sounding=()).hold(held)
-        assert positions_allowed(state) == list(range(first, 48))
 
 
 @pytest.mark.parametrize("token", [-1, 1246, EOS, PAD, TIME_SIGNATURE])

@@ -64,13 +64,6 @@ def test_names_programs_and_channels_are_restored():
     assert [track.name for track in decoded.tracks] == ["Drums", "Bass", "Keys", "Keys 2"]
 
 
-def test_a_second_part_alone_keeps_its_number():
-    ids = ids_of("BOS Bar TimeSignature_48 Tempo_120.0 Last Position_0 Program_0 Part_2 Pitch_60")
-    ids += ids_of("Velocity_20 Duration_12 EOS")
-    assert [len(track) for track in REMI.decode(ids).tracks] == [0, 0, 1]
-    np.testing.assert_array_equal(REMI.encode(REMI.decode(ids)).ids, ids)
-
-
 def test_tracks_beyond_the_fourth_of_a_program_are_merged():
     tracks = tuple(Track.of([(0, 12, 60 + i, 64)], program=5) for i in range(6))
     decoded = REMI.decode(REMI.encode(Score(12, tracks)).ids)

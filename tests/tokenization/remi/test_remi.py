@@ -253,24 +253,6 @@ def test_the_ids_of_a_long_piece_do_not_change(case, programs, expected):
 # ---- examples for the piano tokenizer
 
 
-def test_one_bar():
-    score = Score(
-        480,
-        (
-            Track.of([(0, 480, 60, 64), (480, 240, 64, 100)]),
-            Track.of([(0, 1920, 48, 50)], program=33),
-            Track.of([(0, 10, 36, 127)], is_drum=True),
-        ),
-        (Tempo(0, 96.3),),
-        (TimeSignature(0, 4, 4),),
-    )
-    assert named(PIANO.encode(score).ids) == (
-        "BOS Bar TimeSignature_48 Tempo_97.1 Last Position_0 "
-        "Pitch_48 Velocity_12 Duration_48 Pitch_60 Velocity_16 Duration_12 "
-        "Position_12 Pitch_64 Velocity_25 Duration_6 EOS"
-    )
-
-
 def test_an_empty_piece():
     sequence = PIANO.encode(Score(480))
     assert named(sequence.ids) == "BOS Bar TimeSignature_48 Tempo_120.0 Last EOS"
