@@ -41,7 +41,8 @@ def seed_field(page):
 def test_the_empty_page_plays_an_example_and_another_is_loaded_with_one_click(page):
     assert page.button("Generate").is_enabled()
     page.button("Hear this example").click()
-    page.wait_for_function(f"{NOW} > 10")  # playback starts shortly before the new music
+    page.wait_for_selector(".player.playing")
+    assert page.evaluate(NOW) > 10  # playback starts shortly before the new music
     assert page.part("like-this").is_hidden()
     page.button("Waltz").click()
     card(page, "3/4")
