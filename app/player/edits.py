@@ -109,8 +109,8 @@ class Edit:
         changes += [NoteChange(*row, is_removed=True) for row in removed]
         changes += [NoteChange(*row, velocity=velocity) for *row, velocity in velocities]
         new = tuple(NewNote(*row) for row in added)
-        playing, loud = (tuple(map(tuple, pairs)) for pairs in (programs, volumes))
-        edit = cls(tuple(changes), semitones, float(tempo), playing, loud, new)
+        sounds = [tuple((track, value) for track, value in pairs) for pairs in (programs, volumes)]
+        edit = cls(tuple(changes), semitones, float(tempo), sounds[0], sounds[1], new)
         return None if edit == cls() else edit
 
     def apply(self, data: bytes, score: Score, ids: Sequence[int]) -> bytes:
@@ -178,17 +178,17 @@ class Edit:
             added.setdefault(at, []).append(note)
             changes.setdefault(at, [])
         per_beat = score.ticks_per_beat
-        edited = [(score.tracks[at], changes[at], added.get(at, ())) for at in changes]
+        edited = [score.tracks[at] for at in changes]
         new = [
-            replace(track, notes=_changed(track, changed, notes, per_beat))
-            for track, changed, notes in edited
+            replace(track, notes=_changed(track, changes[at], added.get(at, ()), per_beat))
+            for at, track in zip(changes, edited, strict=True)
         ]
-        before = sum(len(track) for track, *_ in edited)
+        before = sum(len(track) for track in edited)
         if score.num_notes - before + sum(map(len, new)) < 1:
             raise MidiError("no note would be left; keep at least one")
         written = Score(score.ticks_per_beat, tuple(new))
         stop = max(score.end_ticks, written.end_ticks) + 1
-        return replace_in_midi(data, written, [track for track, *_ in edited], 0, stop)
+        return replace_in_midi(data, written, edited, 0, stop)
 
 
 def drums_after_edits(score: Score) -> dict[Place, bool]:

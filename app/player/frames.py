@@ -125,7 +125,7 @@ class PromptFrame(TypedDict):
 class VariationFrame(TypedDict, total=False):
     """The new music of one variation; its files are requested by kind.
 
-    The paths `midi`, `new_midi` and `audio` are for scripts.
+    The paths `midi` and `new_midi` are for scripts.
     """
 
     tracks: list[TrackFrame]
@@ -133,7 +133,6 @@ class VariationFrame(TypedDict, total=False):
     sheet: SheetFrame
     midi: str
     new_midi: str
-    audio: str
     settings: str
     sound: SoundState
     files: list[str]
@@ -147,7 +146,7 @@ class VariationFrame(TypedDict, total=False):
 class Frame(TypedDict, total=False):
     """The whole state of the player.
 
-    `phase` is one of empty, prompt, waiting, composing, rendering, done. Frames of one `job` keep
+    `phase` is one of empty, prompt, waiting, composing, done. Frames of one `job` keep
     the view and the position. `line` describes the progress, `status` is for screen readers,
     `alert` is an error.
     """

@@ -33,7 +33,7 @@ from app.player.frames import (
     track_ids,
 )
 from app.server.downloads import DOWNLOADS, SOUND_KINDS, Download
-from app.server.job_audio import JobSound, SoundSource, ids_in_frames, in_parts
+from app.server.job_audio import JobSound, SoundSource, ids_in_frames
 from app.server.memory.sizes import size_of
 from app.text import duration, listed, plural
 from relpe.files import atomic_write
@@ -293,21 +293,6 @@ class Job:
             return 0.0
         prompt = self.upload.prompt
         return float(prompt.score.seconds_at(prompt.splice_ticks))
-
-    def rendering(self, index: int, stop: Callable[[], bool]) -> Iterator[float]:
-        """Render the sound of a variation and yield the fraction done, until `stop` returns True.
-
-        Raises:
-            SoundError: the sound cannot be rendered.
-        """
-        mixes: list[Path] = []
-        begin = self.sound.begin(index)
-        yield from in_parts(
-            lambda report: mixes.append(self.sound.render(index, begin, report).mix()), stop
-        )
-        if mixes:
-            row = self.variations[index] | VariationFrame(audio=mixes[0].as_posix())
-            self.variations = [*self.variations[:index], row, *self.variations[index + 1 :]]
 
     def file(self, variation: int, kind: str) -> Path:
         """Return the path of a file of a variation, or of the upload (PROMPT_ALONE).

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, defaultdict, deque
-from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from collections import Counter, defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from app.compose.piece import Piece
     from tokenization.score import Score, Track
 
-SECONDS_BETWEEN_PARTS = 0.25
-"""Shortest time between two frames while sound is rendered."""
 SOUNDS_AT_ONCE = 1
 """Pieces whose sound is rendered at once; each occupies a core and up to 423 MB."""
 MOST_CALLS = 24
@@ -155,9 +152,7 @@ class JobSound:
         with self._making[variation, begin, kind]:
             return raw.zip() if kind == "stems" else raw.mix(without, f".{kind}")
 
-    def render(
-        self, variation: int, begin: int = 0, progress: Callable[[float], None] | None = None
-    ) -> Stems:
+    def render(self, variation: int, begin: int = 0) -> Stems:
         """Raw sound, rendered if it does not exist. Raises the errors of `file`."""
         source = self._source(variation)
         begin = max(begin, source.first_second)
@@ -171,7 +166,6 @@ class JobSound:
                     ids=source.ids,
                     soundfont=self.soundfont,
                     begin_seconds=begin,
-                    progress=progress,
                 )
                 raw = RawSound(sound, sound.size, time.monotonic())
                 self._raw[variation, begin] = raw
@@ -303,45 +297,6 @@ class SoundService:
         with self._lock:
             self._timer = None
         self.tidy()
-
-
-class _StoppedError(Exception):
-    """The work was stopped."""
-
-
-def in_parts(
-    work: Callable[[Callable[[float], None]], None], stop: Callable[[], bool]
-) -> Iterator[float]:
-    """Run work that reports its progress in a thread, and yield the fraction done at intervals.
-
-    The work ends early if `stop` returns True or the iterator is closed; its error is raised.
-    """
-    latest: deque[float] = deque(maxlen=1)
-    closed = threading.Event()
-    result: Future[None] = Future()
-
-    def report(done: float) -> None:
-        if closed.is_set() or stop():
-            raise _StoppedError
-        latest.append(done)
-
-    def run() -> None:
-        try:
-            result.set_result(work(report))
-        except BaseException as error:  # noqa: BLE001 - raised in the thread of the caller
-            result.set_exception(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        while not wait([result], SECONDS_BETWEEN_PARTS).done:
-            if latest:
-                yield latest.pop()
-        with suppress(_StoppedError):
-            result.result()
-    finally:
-        closed.set()
-        thread.join()
 
 
 def ids_in_frames(piece: Piece, whole: Score | None) -> list[int]:

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.audio.synth.soundfont import SoundError
 from app.compose.continuation import Result
 from app.compose.options import MAX_SECONDS, MAX_WAITING, MusicOptions, with_seed
 from app.compose.piece import Opening
@@ -45,7 +44,6 @@ FRAME_SECONDS = 0.2
 """Shortest time between two frames while music is generated."""
 LAST_SECONDS = 1.5
 """Time for jobs to write their files when the page closes."""
-NO_SOUND = "The sound could not be rendered (see the program's log); the MIDI files are available."
 EMPTY = Frame(job="", phase="empty", variations=[])
 """The frame of a player without music."""
 
@@ -134,8 +132,7 @@ class Studio:
     def stop(self, session: str) -> bool:
         """Stop the jobs of a session and keep the music so far; return whether there were any.
 
-        A running job stops at its next token, a waiting one at once. A job whose music is finished
-        skips the sound that is not rendered yet.
+        A running job stops at its next token, a waiting one at once.
         """
         jobs = self._jobs_of(session)
         for job in jobs:
@@ -167,17 +164,14 @@ class Studio:
         model_name: str | None = None,
         user: str = "",
         *,
-        renders: bool = False,
         listens: bool = False,
     ) -> Iterator[Frame]:
         """Generate music: yields frames with its progress, and then its MIDI files.
 
         Without an upload, the model named `model_name`, by default the automatic choice, generates
         a piece from nothing. `asked` is the event from `begin`, if that was called; `user` is an
-        account or address, if known. With `renders`, the last frame has files with the sound of all
-        variations, or the reason why there is none as its alert; otherwise it is rendered on
-        demand. With `listens`, the player begins to play while bars are written. Closing the
-        iterator ends the job.
+        account or address, if known. With `listens`, the player begins to play while bars are
+        written. Closing the iterator ends the job.
 
         Raises:
             BusyError: too many jobs are waiting already, or this user has too many.
@@ -208,7 +202,6 @@ class Studio:
                     return
                 if stop not in self._sessions:  # the session has ended
                     return
-                stop.clear()  # from here on, setting it skips the sound
                 folder = self.folders.new(session)
                 try:
                     job.write(result.pieces, folder)
@@ -217,10 +210,7 @@ class Studio:
                     raise
                 self.kept.add(session, job)
                 alert = ended and f"{ended}; the music so far is kept."
-                if renders:
-                    alert = yield from self._render(job, stop, alert)
-                status = "Stopped." if stop.is_set() else "Ready to play."
-                yield job.frame("done", status=status) | _alert(alert)
+                yield job.frame("done", status="Ready to play.") | _alert(alert)
         finally:
             self.end(stop)
 
@@ -264,31 +254,6 @@ class Studio:
     ) -> float | None:
         """Estimated time until the music is written; None before the first job."""
         return self.scheduler.seconds_needed(model_name, prompt, bars, variations)
-
-    def _render(self, job: Job, stop: threading.Event, alert: str) -> Generator[Frame, None, str]:
-        """Render the sound of all variations until it is stopped, taking turns with other jobs.
-
-        A failure never discards the MIDI files; it is in the frames, and returned as the alert.
-        """
-        for index in range(len(job.pieces)):
-            which = f" of variation {index + 1}" if len(job.pieces) > 1 else ""
-            line = f"Rendering the sound{which} …"
-            making = job.frame("rendering", line=line, status="The music is generated.")
-            making |= _alert(alert)
-            yield making
-            with self.sounds.turn(stop.is_set) as admitted:
-                if not admitted:
-                    break
-                try:
-                    for part in job.rendering(index, stop.is_set):
-                        yield making | Frame(progress=part)
-                except SoundError as error:
-                    alert = str(error)
-                except Exception:  # noqa: BLE001 - it is logged, and the MIDI files exist
-                    _log.exception("the sound of a job could not be rendered")
-                    alert = NO_SOUND
-            self.sounds.rendered(job.sound)
-        return alert
 
     def opened(self, session: str, upload: Upload) -> Job:
         """Return a job without new music.

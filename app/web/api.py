@@ -23,6 +23,7 @@ from gradio.components.api_component import Api
 from gradio.data_classes import FileData
 from gradio_client.utils import is_file_obj_with_meta
 
+from app.audio.synth.soundfont import SoundError
 from app.compose.fill.passage import Passage, find_instrument, find_tracks
 from app.compose.models import Models
 from app.compose.options import (
@@ -37,7 +38,7 @@ from app.compose.options import (
     with_seed,
 )
 from app.compose.prompt.prompt import passage_options
-from app.errors import input_errors
+from app.errors import DiskError, input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
 from app.web.refusals import refusal, short
@@ -99,16 +100,20 @@ class Calls:
         model: str | None = None,
     ) -> Answer:
         frames = self._studio.compose(
-            session_of(request), upload, options, job, model, user_of(request), renders=True
+            session_of(request), upload, options, job, model, user_of(request)
         )
         (frame,) = deque(frames, maxlen=1)  # each frame contains all notes so far
         variations, alert = frame.get("variations", []), frame.get("alert")
         if not variations:
             raise refusal(alert or "")
-        files = ((row.get("midi"), row.get("new_midi"), row.get("audio")) for row in variations)
-        paths = [path for row in files for path in row if path]
+        name, paths = frame.get("job", ""), list[str]()
+        for number, row in enumerate(variations):
+            paths += [path for path in (row.get("midi"), row.get("new_midi")) if path]
+            try:
+                paths.append(self._studio.file(name, number, "flac").as_posix())
+            except (DiskError, LookupError, SoundError) as error:  # MIDI files are kept
+                alert = alert or str(error)
         settings = [row.get("settings") for row in variations]
-        name = frame.get("job", "")
         again = [self._studio.file(name, number, "replay") for number in range(len(variations))]
         facts: dict[str, object] = {
             "seed": options.seed,

@@ -165,11 +165,10 @@ def test_a_note_is_dragged_lengthened_deleted_and_everything_is_undone(page):
 def test_a_note_is_drawn_heard_and_made_louder(page):
     def melody_is(*melody):
         for _ in range(40):
-            notes = notes_of(page)[0]
-            if notes == [list(note) for note in melody]:
+            if notes_of(page)[0] == [list(note) for note in melody]:
                 return
             page.wait_for_timeout(250)
-        assert notes == [list(note) for note in melody]
+        assert notes_of(page)[0] == [list(note) for note in melody]
 
     page.wait_for_function("document.querySelector('[data-part=loading]').hidden")
     page.part("edit").click()

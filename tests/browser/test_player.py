@@ -203,8 +203,6 @@ def test_a_waiting_user_reads_one_line_and_the_bar_shows_a_known_fraction(page):
     assert page.part("subtitle").inner_text() == frame["line"]
     for phase, progress, percent in (
         ("composing", 0.25, "25"),
-        ("rendering", 0.0, None),  # it waits for other renderings
-        ("rendering", 0.5, "50"),
         ("waiting", 0.0, None),
     ):
         show(page, frame | {"phase": phase, "progress": progress})

@@ -123,7 +123,9 @@ def test_everything_works_below_a_path_with_a_login_and_after_a_loss_of_the_conn
         running.model.speed = 200.0
         page.set_length(1)
         page.compose()
-        page.wait_for_function("document.querySelector('.player audio').readyState > 2")
+        page.wait_for_function("document.querySelector('[data-part=loading]').hidden")
+        page.part("play").click()
+        page.wait_for_selector(".player.playing")
         assert page.downloaded()[0].endswith(".mid")
         # browsers request these two from the root of the host
         lost = [url for url in wrong if not url.endswith(("/manifest.json", "/favicon.ico"))]

@@ -131,7 +131,7 @@ def test_seek_pause_end_and_again(page):
 
 def test_music_plays_while_it_is_written_and_waits_for_what_is_not(page):
     show_done(page, job="j0")
-    frame: Any = harness.done_frame() | {"phase": "composing", "listens": True}
+    frame: Any = harness.done_frame() | {"phase": "composing"}
     tracks = frame["variations"][0]["tracks"]
 
     def written(bars):

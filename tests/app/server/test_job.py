@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -127,30 +126,9 @@ def test_frames_list_the_files_and_the_state_of_the_sound(job):
     assert [row.get("sound") for row in [frame["prompt"], *rows]] == ["ready"] * 3
     kinds = ["midi", "new_midi", "score", "replay", *SOUND_KINDS]
     assert [row.get("files") for row in rows] == [kinds] * 2
-    assert list(job.rendering(0, lambda: False)) == []  # done before its first progress report
-    assert ["audio" in row for row in job.frame("done")["variations"]] == [True, False]
     assert re.fullmatch(r"\d+ notes · 0:0\d", rows[0].get("facts", ""))
     for kind in rows[0].get("files", []):
         assert (job.sound.file if kind in SOUND_KINDS else job.file)(0, kind).is_file()
-
-
-def test_rendering_ends_when_it_is_stopped_or_closed(job, monkeypatch):
-    monkeypatch.setattr("app.server.job_audio.SECONDS_BETWEEN_PARTS", 0.001)
-    done: list[int] = []
-
-    def endless(*_, progress, **__):
-        for part in itertools.count():
-            progress(part / 1e9)
-            done.append(part)
-
-    monkeypatch.setattr(stems, "render", endless)
-    assert len(list(job.rendering(0, lambda: len(done) >= 5))) <= 5
-    assert len(done) == 5
-    parts = job.rendering(1, lambda: False)
-    next(parts)
-    parts.close()
-    assert not job.sound.raw
-    assert not any("audio" in row for row in job.variations)
 
 
 def test_progress_in_seconds_does_not_depend_on_estimated_bars(quick_model, monkeypatch):

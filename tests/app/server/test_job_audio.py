@@ -239,7 +239,7 @@ def test_a_long_silence_before_the_first_note_is_left_out(heard, tmp_path):
 
 def test_tracks_are_muted_by_the_ids_of_the_frames(heard, upload):
     """Each id of the frames, in the prompt and in new music, is a track of the sound."""
-    last = list(heard.compose("me", upload, MusicOptions(bars=2, seed=1), renders=True))[-1]
+    last = list(heard.compose("me", upload, MusicOptions(bars=2, seed=1)))[-1]
     sound = heard.kept.get(last["job"])[1].sound
     stems_of_piece = sound.render(0)
     ids = [frame["id"] for frame in upload.prompt_frame()["tracks"]]

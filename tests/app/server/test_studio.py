@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,8 +12,6 @@ import mido
 import pytest
 import soundfile
 
-from app.audio import render as sound
-from app.audio import stems
 from app.compose import continuation
 from app.compose.models import Models
 from app.compose.options import MusicOptions
@@ -31,7 +27,7 @@ ME = "someone"
 
 def composing(studio, upload=None, *, job=None, who=ME, **how: Any) -> Any:
     options = replace(MusicOptions(bars=3, seed=7, takes=1), **how)
-    return studio.compose(who, upload, options, job, renders=True)
+    return studio.compose(who, upload, options, job)
 
 
 def compose(studio, upload=None, **how) -> Any:
@@ -49,11 +45,11 @@ def upload(studio, midi):
     return read_upload(midi, 100_000, studio.models)
 
 
-def test_a_continuation_grows_then_has_files_then_sound(studio, upload, midi, tmp_path):
+def test_a_continuation_grows_then_has_files(studio, upload, midi, tmp_path):
     frames = compose(studio, upload, variations=2)
     phases = [frame["phase"] for frame in frames]
     assert phases[0] == "composing"
-    assert phases[-3:] == ["rendering", "rendering", "done"]
+    assert phases[-2:] == ["composing", "done"]
     assert len({frame["job"] for frame in frames}) == 1
     last = frames[-1]
     assert len(last["variations"]) == 2
@@ -61,12 +57,13 @@ def test_a_continuation_grows_then_has_files_then_sound(studio, upload, midi, tm
         stem = f"My-prompt_a4_fake_b3_s{7 + index}_T1.00_p0.97_n1_v{index + 1}"
         assert Path(variation["midi"]).name == f"{stem}.mid"
         assert Path(variation["new_midi"]).name == f"{stem}_new_part.mid"
-        assert Path(variation["audio"]).name == f"{stem}.flac"
+        sound = studio.file(last["job"], index, "flac")
+        assert sound.name == f"{stem}.flac"
         settings = f"seed {7 + index} · 3 bars requested after bar 4 · temperature 1.00 · "
         assert variation["settings"].startswith(settings)
         assert Path(variation["midi"]).is_relative_to(tmp_path / "out")
         assert mido.MidiFile(variation["midi"]).length > mido.MidiFile(variation["new_midi"]).length
-        assert soundfile.info(variation["audio"]).duration > 10
+        assert soundfile.info(sound).duration > 10
     assert not list((tmp_path / "out").rglob(".*"))
     # the same seed gives the same file, which begins with the upload
     path = Path(last["variations"][0]["midi"])
@@ -77,7 +74,7 @@ def test_a_continuation_grows_then_has_files_then_sound(studio, upload, midi, tm
     assert after[: len(before)] == before
 
 
-def test_stop_keeps_the_music_so_far_and_its_sound(studio, upload):
+def test_stop_keeps_the_music_so_far(studio, upload):
     frames = composing(studio, upload, job=studio.begin(ME), bars=400)
     until_music(frames)
     assert studio.stop(ME)
@@ -85,19 +82,7 @@ def test_stop_keeps_the_music_so_far_and_its_sound(studio, upload):
     assert (last["phase"], last["status"]) == ("done", "Ready to play.")
     (row,) = last["variations"]
     assert 0 < row["tracks"][0]["notes"].count(";") < 2000
-    assert "audio" in row
     assert not studio.stop(ME)  # nothing left to stop
-
-
-@pytest.mark.parametrize("end", ["stop", "leave"])
-def test_stop_leaves_out_sound_that_is_not_rendered_yet(studio, end):
-    frame = {}
-    for frame in composing(studio, job=studio.begin(ME), bars=2, variations=3):
-        if "variation 2" in frame.get("line", ""):
-            getattr(studio, end)(ME)
-    assert (frame["phase"], frame["status"]) == ("done", "Stopped.")
-    assert ["audio" in row for row in frame["variations"]] == [True, False, False]
-    assert all(Path(row["midi"]).is_file() for row in frame["variations"])
 
 
 def test_stop_and_closed_tabs_end_the_jobs_of_a_session_and_no_others(
@@ -136,32 +121,6 @@ def test_a_closed_tab_ends_a_running_job_and_it_writes_nothing(studio, model, tm
     assert not list(tmp_path.rglob("*.mid"))
 
 
-def test_a_failure_of_the_sound_is_an_alert_and_never_discards_the_music(
-    studio, monkeypatch, caplog
-):
-    render, errors = stems.render, iter(())
-
-    def some(*arguments, **named):
-        if error := next(errors):
-            raise error
-        return render(*arguments, **named)
-
-    monkeypatch.setattr(stems, "render", some)
-    errors = iter([None, sound.SoundError("it is too long"), None])
-    last = compose(studio, variations=3)[-1]
-    assert (last["phase"], last["alert"]) == ("done", "it is too long")
-    assert ["audio" in row for row in last["variations"]] == [True, False, True]
-    assert not caplog.records
-    errors = iter([MemoryError("no room"), MemoryError("no room")])
-    last = compose(studio, variations=2)[-1]
-    assert last["phase"] == "done"
-    assert last["alert"].startswith("The sound could not be rendered (see the program's log)")
-    for index, row in enumerate(last["variations"]):
-        assert "audio" not in row
-        assert studio.file(last["job"], index, "midi").read_bytes()[:4] == b"MThd"
-    assert len([record for record in caplog.records if record.exc_info]) == 2
-
-
 def test_a_job_that_takes_too_long_is_ended_and_its_music_is_kept(model, tmp_path, monkeypatch):
     seconds = itertools.count()
     clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))
@@ -170,7 +129,6 @@ def test_a_job_that_takes_too_long_is_ended_and_its_music_is_kept(model, tmp_pat
     last = compose(limited, bars=400)[-1]
     assert last["alert"].startswith("The job was stopped after 20 s, the time limit of this page")
     assert 0 < last["variations"][0]["tracks"][0]["notes"].count(";") < 100
-    assert "audio" in last["variations"][0]
     # the time of compilation does not count
     monkeypatch.setattr(model, "preparing", lambda: iter([None] * 30), raising=False)
     limited = Studio(Models.only(model), tmp_path, sharing=Sharing(max_seconds=40))
@@ -208,26 +166,6 @@ def test_waiting_jobs_show_their_place_and_too_many_are_refused(model, tmp_path,
     for frames in waits:
         assert list(frames)[-1]["phase"] == "done"
     assert small.health()["jobs"] == {"running": 0, "waiting": 0}
-
-
-def test_generation_does_not_wait_for_the_sound_of_others(studio, monkeypatch):
-    """While the sound of one job is rendered, another generates; only its sound waits."""
-    going, render = threading.Event(), stems.render
-
-    def slow(*arguments, **named):
-        assert going.wait(30)
-        return render(*arguments, **named)
-
-    monkeypatch.setattr(stems, "render", slow)
-    with ThreadPoolExecutor(2) as threads:
-        works = []
-        for frames in (composing(studio), composing(studio)):
-            while next(frames)["phase"] != "rendering":
-                pass
-            works.append(threads.submit(list, frames))
-        assert not works[0].done()
-        going.set()
-        assert all("audio" in work.result(30)[-1]["variations"][0] for work in works)
 
 
 def test_files_are_requested_by_job_variation_and_kind_until_they_are_removed(

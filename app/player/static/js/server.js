@@ -1,5 +1,7 @@
 // Calls of functions on the page's server, and the addresses of its files.
 
+const OFFLINE = "This browser is offline: try again when it is connected.";
+
 /** An error whose message is a sentence from the server for the user. */
 class Refusal extends Error {}
 
@@ -22,7 +24,7 @@ export class Server {
 }
 
 /** The message for the user about an error: the server's sentence, or else `otherwise`. */
-export const sentenceOf = (error, otherwise) => (error instanceof Refusal ? error.message : otherwise);
+export const sentenceOf = (error, otherwise) => (error instanceof Refusal ? error.message : navigator.onLine ? otherwise : OFFLINE);
 
 export function fileUrl(path) {
   const { root = "", api_prefix = "" } = window.gradio_config ?? {};

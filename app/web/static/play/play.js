@@ -110,7 +110,7 @@ class Recorder {
     }
     const ticks = take.zero === null ? null : take.ticksAt(performance.now());
     if (ticks === null) this.say("Recording: the first note begins the first bar.");
-    else if (ticks < 0) this.say(`Count-in: ${Math.min(count, Math.floor(count + ticks / take.metre.beat) + 1)}`);
+    else if (ticks < 0) this.say(`Count-in: ${Math.max(1, Math.min(count, Math.floor(count + ticks / take.metre.beat) + 1))}`);
     else this.say(`Recording: bar ${Math.floor(ticks / take.metre.bar) + 1}`);
     tell("recording", take.shown(ticks ?? 0)); // the player shows the notes
   }

@@ -96,7 +96,7 @@ export class Sound {
     if (this.synth.state !== "ready") return;
     const { tempo, end, limit, changed, change } = this;
     const tracks = this.tracks.map((track) => ({ ...track, ...changed.get(track.id) }));
-    this.synth.show({ tracks, tempo, end: tempo.secondsAt(end), limit: tempo.secondsAt(limit), rate: change.tempo }, beat);
+    this.synth.show({ tracks, tempo, end: tempo.secondsAt(end), limit: tempo.secondsAt(limit), rate: change.tempo, semitones: change.semitones }, beat);
   }
 
   /** Changes instruments and volumes of tracks, or the tempo by a factor and the pitch, before the server has. */
@@ -154,7 +154,10 @@ export class Sound {
 
   play(second) {
     this.roll.follow = true;
-    if (this.hasSynth) this.synth.load();
+    if (this.hasSynth) {
+      this.synth.load();
+      this.synth.wake(); // which browsers allow within a click
+    }
     this.willPlay = this.hasSynth && this.synth.state !== "ready";
     this.cursor = second;
     if (!this.willPlay && this.canPlay) this.engine.play(second, this.wanted);

@@ -49,6 +49,7 @@ export class Synth {
       this.setLevel();
       await this.start(font);
       this.state = "ready";
+      this.rest();
     } catch (error) {
       console.warn(error);
       [this.state, this.why] = ["failed", [NOT_HERE, NO_FONT].includes(error.message) ? error.message : NOT_LOADED];
@@ -92,7 +93,7 @@ export class Synth {
 
   wake() {
     clearTimeout(this.timer);
-    return this.context.resume();
+    this.context?.resume();
   }
 
   rest() {
@@ -104,9 +105,9 @@ export class Synth {
    * `tracks`: as for `rowsOf`, with {program, drums, gain, volume} of each; `end` and `limit` in seconds;
    * `beat`: where the position stays if the tempo has changed.
    */
-  show({ tracks, tempo, end, limit, rate }, beat) {
+  show({ tracks, tempo, end, limit, rate, semitones }, beat) {
     const channels = tracks.map(({ program, drums, gain, volume }) => ({ program, drums, gain, volume }));
-    const score = { rows: rowsOf(tracks, tempo), channels, end, limit, rate };
+    const score = { rows: rowsOf(tracks, tempo), channels, end, limit, rate, semitones };
     this.loudness = Math.max(GAINS[0], Math.min(GAIN / Math.sqrt(energyOf(tracks, tempo) || 1), GAINS[1]));
     this.setLevel();
     const moved = beat === undefined ? [] : [tempo.secondsAt(beat), this.context.currentTime];

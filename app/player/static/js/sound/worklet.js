@@ -50,11 +50,11 @@ class Player extends AudioWorkletProcessor {
   }
 
   /** Takes the piece; `position` is where it was at a time of the clock, if its seconds have changed. */
-  show({ rows, channels, end, limit, rate }, position, time) {
-    Object.assign(this, { rows, end, limit, rate });
+  show({ channels, ...score }, position, time) {
+    Object.assign(this, score); // rows, end, limit, rate, semitones
     if (position !== undefined) {
       const before = this.position;
-      this.position = position + (this.isPlaying && !this.isHeld ? (currentTime - time) * rate : 0);
+      this.position = position + (this.isPlaying && !this.isHeld ? (currentTime - time) * this.rate : 0);
       for (const [key, off] of this.ends) this.ends.set(key, off + this.position - before);
     }
     this.next = this.rowAt(this.position);
