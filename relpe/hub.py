@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, snapshot_download
 
-from relpe.models import classifier, decoder
+from relpe.models import decoder
 from relpe.models.checkpoint import (
     AnyModel,
     load_classifier,
@@ -24,6 +24,7 @@ from relpe.models.checkpoint import (
     load_model,
     save_model,
 )
+from relpe.models.classifier import model as classifier
 from relpe.models.encoder_decoder import model as encoder_decoder
 
 CARRIED = ("README.md", "tokenizer.json", "training.json")
