@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.checks import Checked, at_least, check_state
+from relpe.checks import Checked, at_least, check_state, check_type
 from relpe.encodings.stochastic import sparse_noise
 from relpe.encodings.stochastic.base import (
     StochasticEncoding,
@@ -88,6 +88,11 @@ class SparseCodes(NamedTuple):
     by_layer: tuple[SparseCodes, ...] = ()  # codes of each layer, if they differ
     rows: tuple[SparseCodes, ...] = ()  # codes of each row, if positions differ
 
+    @property
+    def length(self) -> int:
+        """Number of positions (l)."""
+        return self.queries.shape[-1]
+
 
 class SineCodes(NamedTuple):
     """Codes of a call's positions, for all layers or for one: factors, and products if small."""
@@ -98,6 +103,7 @@ class SineCodes(NamedTuple):
     gates: Tensor  # (layers, h, d, r)
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
+    length: int  # number of positions (l)
     by_layer: tuple[SineCodes, ...] = ()  # codes of each layer, if they differ
     rows: tuple[SineCodes, ...] = ()  # codes of each row, if positions differ
     by_row: bool = False  # whether each row has its own position
@@ -113,6 +119,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
     """
 
     state_type = SineNoise
+    codes_type = SineCodes | SparseCodes
     codes_by_position = True
     rows_by_position = True
 
@@ -155,6 +162,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
 
         Includes the factor 1/2K, as the published code does; `lags` are (o,).
         """
+        check_type("lags", lags, Tensor)
         frequencies, gains = self._frequencies(), functional.softplus(self.gains.double())
         angles = (
             2 * math.pi * frequencies[..., None] * lags.double() + self.offsets.double()[..., None]
@@ -220,7 +228,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
             return [None] * sets if joined is None else joined.split(heads, 1)
 
         layers = tuple(
-            SineCodes(wave, query, key, state.gates, queries, keys, by_row=by_row)
+            SineCodes(wave, query, key, state.gates, queries, keys, length, by_row=by_row)
             for wave, query, key, queries, keys in zip(
                 waves.split(heads, 2),
                 query_noise.split(heads, 1),
@@ -258,7 +266,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         self, q: Tensor, k: Tensor, codes: SineCodes | SparseCodes, layer: int
     ) -> tuple[Tensor, Tensor]:
         """See `StochasticEncoding.encode`; one position per row is handled as a single row."""
-        if isinstance(codes, SparseCodes) or not codes.by_row:
+        if not (isinstance(codes, SineCodes) and codes.by_row):
             return super().encode(q, k, codes, layer)
         q, k = super().encode(q.transpose(0, 1), k.transpose(0, 1), codes, layer)
         return q.transpose(0, 1), k.transpose(0, 1)
