@@ -354,10 +354,10 @@ class Decoder(nn.Module):
             return x, state
         codes, encodings = self.prepare(positions, state.encodings)
         x = self.embed(x, codes)
-        layers = []
+        layers, modules = [], self.encodings
         for number, (block, layer) in enumerate(zip(self.blocks, state.layers, strict=True)):
             index = self._encoding_of[number]
-            x, layer = block(x, self.encodings[index], codes[index], layer, lengths)
+            x, layer = block(x, modules[index], codes[index], layer, lengths)
             layers.append(layer)
         return x, state._replace(encodings=encodings, layers=tuple(layers))
 
