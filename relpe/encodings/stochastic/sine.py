@@ -253,7 +253,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         turns = [torch.stack(self._turn(place, shift), -1) for shift in (self._shift(), None)]
         gains = self._gains(state.sines)
         waves = (torch.cat(turns).to(gains) * gains[..., None]).flatten(-2)  # (2, n h, d, 2k)
-        noise = state.sines.flatten(2, 3)  # (h, d, 2k, r)
+        noise = state.sines.to(gains).flatten(2, 3)  # (h, d, 2k, r)
         pairs = waves.permute(1, 2, 0, 3).unflatten(0, (-1, len(noise))) @ noise  # (n, h, d, 2, r)
         if self.gates is not None:
             through, constant = mixture(self.gates, state.gates)
