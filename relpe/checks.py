@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+from collections.abc import Sequence
 from functools import lru_cache
 from numbers import Integral, Real
 from types import UnionType
@@ -128,6 +129,8 @@ def check_type(name: str, value: object, kind: type) -> None:
     if not isinstance(value, kind):
         actual = "None" if value is None else f"of type {type(value).__name__}"
         raise TypeError(f"{name} is {actual}, expected {kind.__name__}")
+    if isinstance(value, Tensor) and (value.is_nested or value.layout != torch.strided):
+        raise TypeError(f"{name} is a sparse or nested tensor, expected one of the usual layout")
 
 
 def check_features(name: str, x: Tensor, length: str, width: int, weight: Tensor) -> None:
@@ -162,8 +165,8 @@ def check_dtype(name: str, x: Tensor, weight: Tensor) -> None:
         )
 
 
-def check_tokens(name: str, tokens: Tensor, weight: Tensor) -> None:
-    """Check that tokens are ids (b, l), on the device of a weight.
+def check_tokens(name: str, tokens: Tensor, weight: Tensor, *, grid: bool = False) -> None:
+    """Check that tokens are ids (b, l), or (b, ...) on a grid, on the device of a weight.
 
     Whether they are below the size of the vocabulary, the rows of the weight, is checked on the CPU
     only, since this would synchronise with other devices.
@@ -175,10 +178,10 @@ def check_tokens(name: str, tokens: Tensor, weight: Tensor) -> None:
     check_type(name, tokens, Tensor)
     # no tokens may have any dtype, since those of an empty list are float32
     are_ids = tokens.dtype in (torch.int64, torch.int32) or not tokens.numel()
-    if tokens.ndim != 2 or not are_ids:
+    if not (tokens.ndim == 2 or (grid and tokens.ndim > 2)) or not are_ids:
         raise ValueError(
-            f"{name} has the shape {tuple(tokens.shape)} and is {tokens.dtype}, expected (b, l) "
-            "and int64"
+            f"{name} has the shape {tuple(tokens.shape)} and is {tokens.dtype}, expected "
+            f"{'(b, ...)' if grid else '(b, l)'} and int64"
         )
     check_device(name, tokens, weight)
     if not tokens.numel() or not can_read(tokens):
@@ -218,6 +221,39 @@ def check_mask(name: str, mask: Tensor, x: Tensor) -> None:
             f"{tuple(x.shape[:2])} and bool, False at padding"
         )
     check_device(name, mask, x)
+
+
+def check_key_mask(mask: Tensor, shape: Sequence[int]) -> None:
+    """Check that a mask of keys is of (1 or b, ...), the `shape` of keys without their features.
+
+    Raises:
+        TypeError: it is not a tensor, or not of bool.
+        ValueError: its shape does not fit.
+    """
+    check_type("key_mask", mask, Tensor)
+    if mask.dtype != torch.bool:
+        raise TypeError(f"key_mask is {mask.dtype}, expected bool with True for visible keys")
+    if mask.shape[1:] != shape[1:] or mask.shape[0] not in (1, shape[0]):
+        raise ValueError(
+            f"key_mask has the shape {tuple(mask.shape)}, expected (1 or {shape[0]}, "
+            f"{', '.join(map(str, shape[1:]))})"
+        )
+
+
+def check_start(batch_size: int = 0, **numbers: int | None) -> None:
+    """Check what a state begins with: its number of rows, seeds, and sizes that may be None.
+
+    Raises:
+        ValueError: one is no integer, a number of rows is negative, or a seed has over 63 bits.
+    """
+    numbers["batch_size"] = batch_size
+    for name, value in numbers.items():
+        if value is not None and not isinstance(value, Integral | torch.SymInt):
+            raise ValueError(f"{name} is {_shown(value)}, expected an integer")
+        if value is not None and "seed" in name and not -(2**63) <= value < 2**63 - 1:
+            raise ValueError(f"{name} is {value}, expected an integer of at most 63 bits")
+    if batch_size < 0:
+        raise ValueError(f"batch_size is {batch_size}, expected at least 0")
 
 
 def check_rows(held: int, rows: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 from huggingface_hub import ModelCard, PyTorchModelHubMixin, snapshot_download
 
-from relpe.models import classifier, decoder
+from relpe.models import decoder
 from relpe.models.checkpoint import (
     AnyModel,
     load_classifier,
@@ -24,10 +24,14 @@ from relpe.models.checkpoint import (
     load_model,
     save_model,
 )
+from relpe.models.classifier import model as classifier
+from relpe.models.config import CheckpointError
 from relpe.models.encoder_decoder import model as encoder_decoder
 
 CARRIED = ("README.md", "tokenizer.json", "training.json")
 """Files of a model's folder that are kept besides its weights and config."""
+_DOWNLOAD = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+"""Options that `huggingface_hub` takes to download a repository."""
 _CARD = """---
 library_name: relpe
 tags: [relpe]
@@ -51,19 +55,45 @@ class _OnHub(PyTorchModelHubMixin):
             (save_directory / name).write_bytes(content)
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, **options: Any) -> Self:  # noqa: ANN401
-        option_names = ("revision", "cache_dir", "force_download", "local_files_only", "token")
+    def from_pretrained(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls,
+        pretrained_model_name_or_path: str | Path,
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
+        """Load a model from a repository or a folder; see `PyTorchModelHubMixin`.
+
+        Raises:
+            CheckpointError: there is no such folder, or its files are not those of such a model.
+            TypeError: there is no such option.
+        """
+        name, folder = str(pretrained_model_name_or_path), Path(pretrained_model_name_or_path)
+        is_path = folder.is_absolute() or name.startswith(".") or name.count("/") > 1
+        if is_path and not folder.is_dir():
+            raise CheckpointError(f"{name}: no such folder, expected one with model.json")
+        unknown = sorted(options.keys() - {*_DOWNLOAD, "map_location", "strict"})
+        if unknown:
+            raise TypeError(f"from_pretrained has no argument {', '.join(unknown)}")
+        return super().from_pretrained(pretrained_model_name_or_path, **options)
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        map_location: str = "cpu",
+        **options: Any,  # noqa: ANN401
+    ) -> Self:
         folder = Path(model_id)
         if not folder.is_dir():
             files = ["model.json", "model*.safetensors", *CARRIED]
-            given = {name: options[name] for name in option_names}
+            given = {name: options[name] for name in _DOWNLOAD}
             folder = Path(snapshot_download(model_id, allow_patterns=files, **given))
         loaded = cls.load(folder)
         model: Any = cls(loaded.config)  # pyright: ignore[reportCallIssue]
         model.load_state_dict(loaded.state_dict())
         paths = (folder / name for name in CARRIED)
         model.carried = {path.name: path.read_bytes() for path in paths if path.is_file()}
-        return model.eval()
+        return model.to(map_location).eval()
 
     def generate_model_card(self, *args: object, **kwargs: object) -> ModelCard:
         """Return a card for a model that has none."""

@@ -108,7 +108,7 @@ def first_derivatives(backward: Callable[..., T]) -> Callable[..., T]:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """Return a context without autocast, which the meta device does not have."""
-    if device.type == "meta":
+    if device.type == "meta" or not torch.is_autocast_enabled(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -170,6 +172,8 @@ def read_yaml(
             inner = inner.get(name, {})
             if not isinstance(inner, dict):
                 raise TrainingError(f"--set {override}: {name!r} is a value, expected a section")
+        if names[0] == "task":
+            check_spelling(names, f"--set {override}")
         change: dict[str, Any] = {names[-1]: _parse(text, f"--set {override}")}
         for name in reversed(names[:-1]):
             change = {name: change}
@@ -263,6 +267,35 @@ def check_names(kind: type, section: object, where: str) -> None:
     unknown = [key for key in section if key not in names] if isinstance(section, dict) else []
     if unknown:
         raise TrainingError(f"{where}.{unknown[0]}: unknown, expected one of {', '.join(names)}")
+
+
+def check_spelling(names: Iterable[str], where: str) -> None:
+    """Check that each name is that of a field of some config, without importing torch.
+
+    Whether it belongs to this task is known only when the task is built, after imports of seconds.
+
+    Raises:
+        TrainingError: no class has such a field.
+    """
+    known = {"task"}.union(*map(_fields_in, ("relpe", "tokenization", "training")))
+    for name in names:
+        if name not in known:
+            closest = ", ".join(get_close_matches(name, known)) or "that of a setting"
+            raise TrainingError(f"{where}: no setting has the name {name!r}, expected {closest}")
+
+
+@cache
+def _fields_in(package: str) -> frozenset[str]:
+    """Names that are declared in the classes of a package, read from its files."""
+    spec = find_spec(package)
+    assert spec is not None
+    files = [
+        file
+        for folder in spec.submodule_search_locations or ()
+        for file in Path(folder).rglob("*.py")
+    ]
+    declared = re.compile(r"^    ([a-z]\w*): ", re.MULTILINE)
+    return frozenset(name for file in files for name in declared.findall(file.read_text("utf-8")))
 
 
 def describe(kind: type, prefix: str) -> list[str]:

@@ -1,21 +1,23 @@
 """Token-by-token decoding: speed compared with other engines, batches, memory, int8 loss.
 
 Run from the top of the repository: `python -m benchmarks.relpe.bench_decode`, optionally with the
-names of some parts. Prints CSV. In `speed`, `encodings` and `patterns`, all methods take turns in
-one process on one thread; results are medians of CPU time, which depend little on other work on the
-machine. The other parts give wall time. A full run takes about ten minutes; `--tokens 1000000` adds
-ten more.
+names of some parts. Prints CSV. In `speed`, `encodings`, `eager` and `patterns`, all methods take
+turns in one process on one thread; results are medians of CPU time, which depend little on other
+work on the machine. The other parts give wall time. A full run takes about ten minutes; `--tokens
+1000000` adds ten more.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -28,6 +30,7 @@ from app.compose.options import MusicOptions
 from benchmarks.relpe.decode_peers import (
     SIZES,
     dynamic_cache,
+    gpt2,
     onnx_products,
     static_cache,
     stream,
@@ -36,6 +39,7 @@ from benchmarks.timing import csv_output, in_new_process, medians, run, turns
 from relpe.attention.delta.operation import DeltaAttentionConfig
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.linear.operation import LinearAttentionConfig
+from relpe.attention.softmax import SoftmaxAttentionConfig
 from relpe.attention.windowed.attention import WindowedAttentionConfig
 from relpe.decoding.compiled import CompiledDecoder
 from relpe.decoding.eager import PlainSteps, prefill
@@ -45,6 +49,7 @@ from relpe.encodings import (
     AlgebraicConfig,
     ConvSPEConfig,
     NoEncodingConfig,
+    RopeConfig,
     SineSPEConfig,
     SirenSPEConfig,
 )
@@ -81,7 +86,7 @@ def main(
     repeats: int = 7,
 ) -> None:
     """Run the named parts, or all; `model` is for music, quality and memory."""
-    benchmarks = (speed, encodings, patterns, batches, music, quality, memory)
+    benchmarks = (speed, encodings, eager, patterns, batches, music, quality, memory)
     of_name = {part.__name__: part for part in benchmarks}
     torch.set_num_threads(1)
     for name in parts or of_name:
@@ -179,6 +184,31 @@ def encodings(options: Options) -> None:
         }
         ms = milliseconds(ways, options.repeats, 64)
         out(SIZES[0].name, name, ms["compiled"], ms["eager"], ms["eager"] / ms["compiled"])
+
+
+def eager(options: Options) -> None:
+    """Time a token by torch after 500, beside GPT-2 with its cache; four layers of four heads."""
+    out = csv_output("attention and encoding", "ms", "times_gpt2")
+    linear, delta = LinearAttentionConfig(), DeltaAttentionConfig()
+    kinds: dict[str, tuple[Any, Any]] = {
+        "linear, none": (linear, NoEncodingConfig()),
+        "delta, none": (delta, NoEncodingConfig()),
+        "delta, algebraic": (delta, AlgebraicConfig()),
+        "softmax, RoPE": (SoftmaxAttentionConfig(), RopeConfig()),
+        "linear, sine SPE": (linear, SineSPEConfig()),
+    }
+    size = SIZES[0]._replace(layers=4, heads=4)
+    tokens, last, place = torch.ones(1, 500).long(), torch.tensor([[5]]), torch.tensor([[[500]]])
+    ways: dict[str, Callable[[], object] | None] = {"GPT-2 of transformers": gpt2(size, 500)}
+    for name, (attention, encoding) in kinds.items():
+        model = replace(size.config(), attention=attention, encoding=encoding).build().eval()
+        state = prefill(model, model.init_state(1), tokens)
+        ways[name] = partial(model, last, place, state)
+    installed = {name: way for name, way in ways.items() if way is not None}
+    with torch.inference_mode():
+        times = milliseconds(installed, options.repeats, 20)
+    for name, ms in times.items():
+        out(name, ms, ms / times.get("GPT-2 of transformers", math.nan))
 
 
 def patterns(options: Options) -> None:

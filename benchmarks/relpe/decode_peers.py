@@ -140,6 +140,34 @@ def dynamic_cache(size: Size, context: int) -> Callable[[], object] | None:
     return step
 
 
+def gpt2(size: Size, context: int) -> Callable[[], object] | None:
+    """Return a step of Hugging Face's GPT-2 with its growing cache; None if it is not installed.
+
+    Its feed-forward layers have four times the width, which is about as many weights as ours.
+    """
+    try:
+        transformers = import_module("transformers")
+    except ImportError:
+        return None
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY,
+        n_embd=size.width,
+        n_layer=size.layers,
+        n_head=size.heads,
+        n_positions=context + 1024,
+    )
+    model, token = transformers.GPT2LMHeadModel(config).eval(), torch.tensor([[5]])
+    with torch.inference_mode():
+        cache = model(token.expand(1, context), use_cache=True).past_key_values
+
+    def step() -> object:
+        output = model(token, past_key_values=cache, use_cache=True)
+        cache.crop(-1)
+        return output
+
+    return step
+
+
 def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
     """Only the matrix products of one token, by ONNX Runtime on one thread.
 

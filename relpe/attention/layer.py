@@ -130,15 +130,18 @@ class SelfAttention(nn.Module):
         """
         if 0 in x.shape[:2]:
             return x, state
-        recent, taps = state.recent, 1 if self.convolution is None else self.convolution.shape[1]
-        check_state(recent.shape[1:], (taps - 1, x.shape[2]))
-        if self.convolution is not None:
-            x, recent = causal_convolution(x, self.convolution, recent, lengths)
-        more = {} if self.gates is None else {"gates": self.gates(x)}
+        recent, convolution, gates = state.recent, self.convolution, self.gates
+        check_state(
+            recent.shape[1:], (0 if convolution is None else convolution.shape[1] - 1, x.shape[2])
+        )
+        if convolution is not None:
+            x, recent = causal_convolution(x, convolution, recent, lengths)
+        more = {} if gates is None else {"gates": gates(x)}
         keeps_groups = self._keeps_groups(encoding)
         q, k, v = self._heads(self.project_in(x), keeps_groups)
-        if self.log_temperature is not None:
-            q_scale, k_scale = self.log_temperature.exp()
+        temperature = self.log_temperature
+        if temperature is not None:
+            q_scale, k_scale = temperature.exp()
             if keeps_groups:  # only the product of a head's temperatures matters
                 q_scale, k_scale = q_scale * k_scale, torch.ones_like(k_scale[:1])
             q = functional.rms_norm(q, q.shape[-1:], eps=1e-6) * q_scale
@@ -208,7 +211,10 @@ def causal_convolution(
     row (None: l). Returns (b, l, c), and the recent inputs for the next call.
     """
     history = torch.cat([recent.to(x.dtype), x], 1)
-    out = apply(_CausalConvolution, history, taps)
+    if x.shape[1] == 1 and not torch.is_grad_enabled():
+        out = (history * taps.mT.to(x.dtype)).sum(1, keepdim=True)
+    else:
+        out = apply(_CausalConvolution, history, taps)
     if lengths is None:
         return out, history[:, x.shape[1] :]
     places = lengths[:, None] + torch.arange(recent.shape[1], device=x.device)

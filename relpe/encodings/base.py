@@ -12,8 +12,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, get_args
+from types import MappingProxyType, UnionType
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -225,6 +225,9 @@ class AbsoluteEncoding(Encoding[Tensor, StateT]):
 
         `positions` are (1 or b, l, p); None: 0, 1, 2, ...
         """
+        check_type("x", x, Tensor)
+        if x.ndim != 3:
+            raise ValueError(f"x has the shape {tuple(x.shape)}, expected embeddings (b, l, m)")
         positions = positions_of(x, positions)
         codes, _ = self.prepare(positions, self.init_state(0, x.device))
         return self.embed(x, codes).to(x.dtype)
@@ -391,11 +394,12 @@ def positions_of(x: Tensor, positions: Tensor | None) -> Tensor:
     check_type("positions", positions, Tensor)
     check_device("positions", positions, x)
     rows, length = x.shape[:2]
-    if positions.ndim == 3 and positions.shape[0] in (1, rows) and positions.shape[1] == length:
+    shape = tuple(positions.shape)
+    if len(shape) == 3 and shape[0] in (1, rows) and shape[1] == length and shape[2]:
         return positions
     raise ValueError(
-        f"positions have the shape {tuple(positions.shape)}, expected (1, {length}, p) or "
-        f"({rows}, {length}, p), with p axes"
+        f"positions have the shape {shape}, expected (1, {length}, p) or ({rows}, {length}, p), "
+        "with p axes"
     )
 
 
@@ -427,12 +431,38 @@ def checked_positions(positions: Tensor, num_axes: int) -> Tensor:
             "numbers; expected int64 or float64"
         )
     most = 2**24 if positions.dtype == torch.float32 else 2**53
-    if positions.numel() and can_read(positions) and not positions.abs().max() <= most:
+    if positions.numel() and can_read(positions):
+        least, greatest = (x.item() for x in positions.aminmax())
+        if -most <= least and greatest <= most:
+            return positions
         raise ValueError(
             f"positions have values of {positions.dtype} beyond {most}, where neighbours are equal "
             "or no numbers; expected smaller ones, in int64 or float64"
         )
     return positions if positions.shape[0] else positions.new_zeros(1, *positions.shape[1:])
+
+
+def check_codes(
+    codes: object, kind: type | UnionType, count: Callable[[Any], int], x: Tensor
+) -> None:
+    """Check that codes are of a kind, and those of as many positions as x (b, l, h, d) has.
+
+    `count` returns the number of positions of such codes.
+
+    Raises:
+        TypeError: they are those of another encoding.
+        ValueError: they are those of other positions.
+    """
+    if not isinstance(codes, kind):
+        raise TypeError(
+            f"codes are of type {type(codes).__name__}, expected those that `prepare` of this "
+            "encoding returns"
+        )
+    if (length := count(codes)) != x.shape[1]:
+        raise ValueError(
+            f"codes are those of {length} positions and queries or keys have the shape "
+            f"{tuple(x.shape)}, expected (b, {length}, h, d)"
+        )
 
 
 def check_layer(layer: int, num_layers: int) -> None:
@@ -470,3 +500,7 @@ class NoEncoding(Encoding[NoState, NoState]):
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[NoState, NoState]:
         """Nothing."""
         return (), state
+
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys as they are."""
+        return q, k

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from relpe.checks import Checked, positive
-from relpe.encodings.base import NoState, QueryKeyEncoding
+from relpe.encodings.base import NoState, QueryKeyEncoding, check_codes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,13 @@ class Rope(QueryKeyEncoding[RopeCodes, NoState]):
 
     def encode(self, q: Tensor, k: Tensor, codes: RopeCodes, layer: int) -> tuple[Tensor, Tensor]:
         """Rotated queries and keys, (b, l, h, d)."""
+        for x in (q, k):
+            check_codes(codes, RopeCodes, _length, x)
         return rotate(q, codes), rotate(k, codes)
+
+
+def _length(codes: RopeCodes) -> int:
+    return codes.cos.shape[1]
 
 
 def check_even(head_dim: int) -> None:

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from relpe.checks import Checked, positive
+from relpe.checks import Checked, check_state, positive
 from relpe.encodings.base import NoState, SelectiveEncoding, check_layer
 from relpe.encodings.rope import RopeCodes, check_even, frequencies_of, rotate
 from relpe.transforms import without_autocast
@@ -96,9 +96,11 @@ class SelectiveRope(SelectiveEncoding[Tensor, NoState]):
         They are float64, so that a million positions add up exactly enough.
 
         Raises:
+            TypeError: the state is that of another encoding.
             ValueError: there is no such layer, or the inputs have another width.
         """
         check_layer(layer, self.num_layers)
+        check_state(state.shape[1:], self.moves.shape[1:3])
         if x.shape[-1] != self.moves.shape[-1]:
             raise ValueError(
                 f"the inputs have {x.shape[-1]} features, expected {self.moves.shape[-1]}, those "

@@ -22,6 +22,7 @@ from relpe.checks import (
     at_least,
     check_features,
     check_rows,
+    check_start,
     check_state,
     check_type,
 )
@@ -121,6 +122,7 @@ class Attention(nn.Module):
 
     def init_state(self, batch_size: int, seed: int | None = None) -> AttentionState:
         """State before the first position; `seed` is that of noise, None: that of the config."""
+        check_start(batch_size, seed=seed)
         seed = self.config.noise_seed if seed is None else seed
         device = self.attention.project_in.weight.device
         generator = torch.Generator().manual_seed(seed + 1)
@@ -165,6 +167,11 @@ class Attention(nn.Module):
         check_rows(state.layer.recent.shape[0], count)
         if positions is not None:
             positions = positions_of(x, positions)
+        elif self.encoding.num_axes > 1:
+            raise ValueError(
+                f"encoding {self.config.encoding.kind} has {self.encoding.num_axes} axes, expected "
+                "positions (1 or b, l, p) of them"
+            )
         if rows is None:
             return self._of_rows(x, state, positions, None)
         if isinstance(self.encoding, OffsetEncoding) and self.encoding.coordinates != "index":

@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -58,8 +58,18 @@ def save_model(
     With `precision` int8, the files have about half the size; see `relpe.models.int8`.
 
     Raises:
-        CheckpointError: the config has parts that are not of this package.
+        CheckpointError: the config has parts that are not of this package, or weights are not
+            finite.
+        TypeError: this is no such model.
+        ValueError: there is no such precision.
     """
+    if not isinstance(model, AnyModel):
+        raise TypeError(
+            f"model is of type {type(model).__name__}, expected Decoder, Classifier or "
+            "EncoderDecoder"
+        )
+    if precision not in get_args(StoredPrecision):
+        raise ValueError(f"precision is {precision!r}, expected bfloat16 or int8")
     kind = next(name for name, config in _CONFIGS.items() if isinstance(model.config, config))
     try:
         from_plain(_CONFIGS[kind], to_plain(model.config), "the config")
@@ -99,6 +109,8 @@ def _stored(model: AnyModel, precision: StoredPrecision) -> Iterator[dict[str, t
     """Each weight of a model as it is stored."""
     whole = int8.linear_weights(model) if precision == "int8" else set()
     for name, tensor in model.state_dict().items():
+        if tensor.is_meta or not bool(tensor.isfinite().all()):
+            raise CheckpointError(f"{name} has values that are not finite, or none; train it first")
         weights = tensor.detach().to("cpu", torch.bfloat16).contiguous()
         if name in whole:
             numbers, largest = int8.rounded(weights)
@@ -190,6 +202,9 @@ def _load(name_or_folder: str | Path, kind: str, device: torch.device | str) -> 
     folder = find_checkpoint(name_or_folder)
     try:
         config, files = _description(folder, kind)
+        for file in files:
+            if not file.is_file():  # safetensors does not say which
+                raise CheckpointError(f"{file} is missing; the model's folder is incomplete")
         if folder.parent not in _PLACES:  # it takes two seconds, and released files are trusted
             _check_shapes(config, files, folder)
         model = config.build()
@@ -227,7 +242,9 @@ def _description(folder: Path, kind: str) -> tuple[Any, list[Path]]:
         raise CheckpointError(f"{file} is nested too deeply; download the model again") from error
     version = description["format_version"]
     if version != FORMAT_VERSION:
-        raise CheckpointError(f"{file}: format {version}, expected {FORMAT_VERSION}; update relpe")
+        raise CheckpointError(
+            f"{file}: format {version!r}, expected {FORMAT_VERSION}; update relpe"
+        )
     names = list(map(str, description["weights"]))
     for name in names:
         if Path(name).name != name:

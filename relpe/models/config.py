@@ -91,7 +91,7 @@ def _from_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa:
     }
     if sections and isinstance(value, dict):
         kind = value.get("kind", next(iter(sections)) if len(sections) == 1 else None)
-        if kind not in sections:
+        if isinstance(kind, list | dict) or kind not in sections:
             names = ", ".join(map(str, sections))
             raise CheckpointError(f"{where}.kind: found {kind!r}, expected one of {names}")
         return from_plain(sections[kind], value, where)

@@ -19,7 +19,15 @@ from relpe.attention.layer import (
     limit_offsets,
 )
 from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.checks import Checked, at_least, check_rows, check_state, check_tokens, check_type
+from relpe.checks import (
+    Checked,
+    at_least,
+    check_rows,
+    check_start,
+    check_state,
+    check_tokens,
+    check_type,
+)
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
@@ -262,6 +270,9 @@ class Decoder(nn.Module):
         Raises:
             ValueError: `num_realizations` is less than 1, or the encoding has no random codes.
         """
+        check_start(
+            batch_size, seed=seed, feature_seed=feature_seed, num_realizations=num_realizations
+        )
         seed = self.config.noise_seed if seed is None else seed
         feature_seed = seed if feature_seed is None else feature_seed
         device = self.embedding.weight.device
@@ -312,6 +323,7 @@ class Decoder(nn.Module):
             ValueError: a shape, dtype or device does not fit the others.
         """
         check_tokens("tokens", tokens, self.embedding.weight)
+        check_type("positions", positions, Tensor)
         positions = positions_of(tokens, positions)
         check_type("state", state, DecoderState)
         check_state([type(layer.operation) for layer in state.layers], self._state_types)
@@ -342,10 +354,10 @@ class Decoder(nn.Module):
             return x, state
         codes, encodings = self.prepare(positions, state.encodings)
         x = self.embed(x, codes)
-        layers = []
+        layers, modules = [], self.encodings
         for number, (block, layer) in enumerate(zip(self.blocks, state.layers, strict=True)):
             index = self._encoding_of[number]
-            x, layer = block(x, self.encodings[index], codes[index], layer, lengths)
+            x, layer = block(x, modules[index], codes[index], layer, lengths)
             layers.append(layer)
         return x, state._replace(encodings=encodings, layers=tuple(layers))
 

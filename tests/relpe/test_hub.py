@@ -151,3 +151,10 @@ def test_a_model_is_pushed_with_its_card_and_downloaded(
     for name in ("README.md", "model.json", "model.safetensors"):
         saved = (tmp_path / "second" / name).read_bytes()
         assert saved == files[name] == (tmp_path / "first" / name).read_bytes()
+
+
+def test_a_missing_folder_and_an_unknown_option_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such folder, expected one with model"):
+        Decoder.from_pretrained(tmp_path / "none")
+    with pytest.raises(TypeError, match="from_pretrained has no argument devcie"):
+        Decoder.from_pretrained(tmp_path, devcie="cpu")

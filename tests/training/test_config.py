@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import math
 import re
+import subprocess
+import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
@@ -109,6 +111,26 @@ def test_invalid_overrides_are_refused(tmp_path):
     for override in ("trainer", "=3", "trainer.=3", "trainer.seed.x=3", "a=[1"):
         with pytest.raises(TrainingError, match="--set"):
             read_yaml(tmp_path / "a.yaml", [override])
+
+
+def test_a_misspelt_setting_of_a_task_is_reported_without_importing_torch(tmp_path):
+    file = tmp_path / "run.yaml"
+    file.write_text("task: {kind: recall}")
+    code = (
+        "import sys, pathlib; from training.config import read_yaml\n"
+        "try: read_yaml(pathlib.Path(sys.argv[1]), [sys.argv[2]])\n"
+        "except ValueError as error: print(error, 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(file)]
+    for override in ("task.model.widht=3", "task.modle={}", "task.model.encoding.num_sine=4"):
+        name = override.partition("=")[0].split(".")[-1]
+        done = subprocess.run([*command, override], capture_output=True, text=True, check=True)
+        assert f"no setting has the name '{name}', expected " in done.stdout
+        assert done.stdout.endswith("False\n")
+    assert read_yaml(file, ["task.model.width=3"])["task"] == {
+        "kind": "recall",
+        "model": {"width": 3},
+    }
 
 
 def test_files_that_cannot_be_extended_or_read_are_reported_in_one_sentence(tmp_path):

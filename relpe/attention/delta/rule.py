@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from relpe.checks import check_attention, check_causal, check_state
+from relpe.checks import check_attention, check_causal, check_state, check_type
 from relpe.transforms import differentiate, first_derivatives, needs_all_derivatives, operation
 
 CHUNK = 32
@@ -48,6 +48,7 @@ def gated_delta_rule(
     Keys have unit norm, strengths are 0 to 1 (or 2), and logarithms of decays at most 0. Cost and
     memory are linear in l.
     """
+    check_type("state", state, Tensor)
     check_attention(q, k, v, strength, log_decay)
     check_causal(q, k)
     check_state(state.shape, (q.shape[0], *q.shape[2:], v.shape[-1]))

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from relpe.attention.linear.chunked import Tiling, causal_sums, tiling
-from relpe.checks import check_attention, check_causal, check_state
+from relpe.checks import check_attention, check_causal, check_key_mask, check_state, check_type
 
 LEAST_WEIGHT = 1e-30
 """Minimum sum of weights. Below it the result is zero, since gradients divide by its square."""
@@ -57,6 +57,7 @@ def causal_linear_attention(
     and the device is fast in it. The result is zero where the weights of all keys sum to less than
     1e-30. `how` overrides the tiling.
     """
+    check_type("state", state, LinearState)
     dtype = state.kv.dtype
     check_attention(q, k, v)
     check_causal(q, k)
@@ -127,8 +128,8 @@ def sums_of(
     Arguments are those of `linear_attention`; `turned` are other features of the keys, for the
     numerator.
     """
-    if key_mask is not None and key_mask.dtype != torch.bool:
-        raise TypeError(f"key_mask is {key_mask.dtype}, expected bool with True for visible keys")
+    if key_mask is not None:
+        check_key_mask(key_mask, k.shape[:2])
     dtype = torch.promote_types(torch.float32, k.dtype)
     k, wide_v = k.to(dtype), v.to(dtype)
     turned_k = k if turned is None else turned.to(dtype)

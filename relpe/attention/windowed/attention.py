@@ -13,7 +13,15 @@ from torch.nn import functional
 
 from relpe.attention.windowed.bands import banded_attention
 from relpe.attention.windowed.offset_scores import Box, box_attention, for_heads
-from relpe.checks import Checked, at_least, check_attention, check_causal, check_state
+from relpe.checks import (
+    Checked,
+    at_least,
+    check_attention,
+    check_causal,
+    check_key_mask,
+    check_state,
+    check_type,
+)
 from relpe.encodings.base import NO_SCORING, AttentionName, OffsetTable, Scoring
 from relpe.transforms import without_autocast
 
@@ -185,6 +193,9 @@ def windowed_attention(
     """
     check_attention(q, k, v)
     check_causal(q, k)
+    _check_box(q, table, half_widths, order)
+    if key_mask is not None:
+        check_key_mask(key_mask, q.shape[:-2])
     box = box_of(half_widths, order)
     axes = len(half_widths)
     pads = [x for pair in zip(box.before, box.after, strict=True) for x in pair[::-1]][::-1]
@@ -198,6 +209,31 @@ def windowed_attention(
         table = table._replace(log_weight=weight.masked_fill(later[:, None], -math.inf))
     k, v = (functional.pad(x, [0, 0, 0, 0, *pads]) for x in (k, v))
     return box_attention(q, k, v, table, box, functional.pad(key_mask, pads))
+
+
+def _check_box(
+    q: Tensor, table: OffsetTable, half_widths: Sequence[int], order: str | None
+) -> None:
+    """Raise TypeError or ValueError if the arguments of `windowed_attention` do not fit."""
+    check_type("table", table, OffsetTable)
+    check_type("half_widths", half_widths, Sequence)
+    if len(half_widths) != q.ndim - 3 or not all(
+        isinstance(x, int) and x >= 0 for x in half_widths
+    ):
+        raise ValueError(
+            f"half_widths are {half_widths}, expected an integer of at least 0 for each of the "
+            f"{q.ndim - 3} axes"
+        )
+    if order not in (None, "raster", "product"):
+        raise ValueError(f"order is {order!r}, expected None, 'raster' or 'product'")
+    heads, count = q.shape[-2], math.prod(box_of(half_widths, order).sizes)
+    for name in _BY_HEAD:
+        x = getattr(table, name)
+        if x is not None and table.rows is None and (x.shape[0], x.shape[1]) != (count, heads):
+            raise ValueError(
+                f"{name} of the table has the shape {tuple(x.shape)}, expected {count} offsets of "
+                f"the box and {heads} heads"
+            )
 
 
 def box_of(half_widths: Sequence[int], order: Literal["raster", "product"] | None = None) -> Box:

@@ -41,6 +41,7 @@ from relpe.encodings.base import (
     OffsetTable,
     QueryKeyEncoding,
     Scoring,
+    check_codes,
     check_layer,
 )
 from relpe.transforms import without_autocast
@@ -213,6 +214,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
         `keys`: whether they are features of keys, which one-sided encodings do not rotate.
         """
         check_layer(layer, self.num_layers)
+        check_codes(codes, AlgebraicCodes, lambda codes: codes.parts[0].length, x)
         if keys and self.config.one_sided:
             return x
         parts = self._parts()

@@ -37,6 +37,11 @@ class RotationCodes(NamedTuple):
     turns: Tensor  # (layers or 1, b or 1, l, h or 1, i, 2): cosine and sine
     bases: tuple[Tensor, ...]  # (layers or 1, h or 1, d, d)
 
+    @property
+    def length(self) -> int:
+        """Number of positions (l)."""
+        return self.turns.shape[2]
+
 
 class Numbers(NamedTuple):
     """Axis of each pair of a line, and axis, period and harmonic of each pair of a cycle."""

@@ -42,6 +42,11 @@ class TreeCodes(NamedTuple):
     nodes: Tensor  # (b or 1, l): index into `maps`
     groups: Groups
 
+    @property
+    def length(self) -> int:
+        """Number of positions (l)."""
+        return self.nodes.shape[1]
+
 
 def grouped(nodes: Int[Tensor, " n"], total: int) -> Groups:
     """Return the groups of tokens by their nodes, of which there are `total`.

@@ -92,8 +92,9 @@ class SirenNetwork(nn.Module):
         if first is None:
             highest = 2 * math.pi / SHORTEST_PERIOD * max(lengths)
             first = config.w0 if config.initialization == "original" else highest
-        if config.depth < 2 or min(first, config.w0) <= 0:
-            raise ValueError(f"{config}: expected at least two layers, and positive factors")
+        factors_fit = all(0 < factor < math.inf for factor in (first, config.w0))
+        if config.depth < 2 or config.width < 1 or not factors_fit:
+            raise ValueError(f"{config}: expected at least two layers, and positive numbers")
         self.config, self.reference_length = config, lengths
         self.factors = (first,) + (config.w0,) * (config.depth - 2)
         self.log_w0 = (

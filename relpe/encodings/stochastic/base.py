@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from types import MappingProxyType
+from types import MappingProxyType, UnionType
 from typing import Protocol, Self, TypeVar
 
 import torch
@@ -19,11 +19,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from relpe.checks import at_least
-from relpe.encodings.base import QueryKeyEncoding, StateT, check_layer
+from relpe.encodings.base import QueryKeyEncoding, StateT, check_codes, check_layer
 
 
 class NoiseCodes(Protocol):
     """Codes of the positions of a call, for all layers or for one."""
+
+    @property
+    def length(self) -> int:
+        """Number of positions (l); of codes of each row, that of the first."""
+        ...
 
     @property
     def gates(self) -> Tensor:
@@ -59,6 +64,8 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
         {"delta": "its outputs are not linear in the random codes, so their mean is another kernel"}
     )
     relative = "in the mean"
+    codes_type: type | UnionType
+    """What `prepare` returns."""
     num_layers: int
     gates: nn.Parameter | None
 
@@ -109,6 +116,8 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
         Their scores q.k / sqrt(r) estimate sum_d q_d k_d P_d / sqrt(d).
         """
         check_layer(layer, self.num_layers)
+        for x in (q, k):
+            check_codes(codes, self.codes_type, lambda codes: codes.length, x)
         if codes.rows:
             rows = [
                 self.encode(q[i : i + 1], k[i : i + 1], row_codes, layer)

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from relpe.checks import Checked, at_least, check_state
+from relpe.checks import Checked, at_least, check_state, check_type
 from relpe.encodings.stochastic.base import (
     StochasticEncoding,
     check_initial_gate,
@@ -78,6 +78,14 @@ class FilteredNoiseCodes(NamedTuple):
     by_layer: tuple[FilteredNoiseCodes, ...] = ()  # codes of each layer, if they differ
     rows: tuple[FilteredNoiseCodes, ...] = ()  # codes of each row, if positions differ
 
+    @property
+    def length(self) -> int:
+        """Number of positions (l)."""
+        if self.shared is not None:
+            return self.shared.shape[1]
+        assert self.plan is not None
+        return self.plan.placement.length
+
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredNoiseConfig(Checked):
@@ -111,6 +119,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
     """Base of encodings whose codes are filtered noise; parameter: raw gates (layers, h, d)."""
 
     state_type = FilteredNoiseState
+    codes_type = FilteredNoiseCodes
     codes_by_position = True
 
     def __init__(
@@ -158,6 +167,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
         """See `StochasticEncoding.covariance`."""
+        check_type("lags", lags, Tensor)
         filters = self.filters().values.double()
         return filter_covariance(filters[0], filters[1], lags)
 

@@ -17,12 +17,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from relpe.checks import Checked, at_least, check_state
+from relpe.checks import Checked, at_least, check_state, check_type
+from relpe.encodings.base import check_codes, check_layer
 from relpe.encodings.stochastic import sparse_noise
 from relpe.encodings.stochastic.base import (
     StochasticEncoding,
     check_initial_gate,
     checked_draws,
+    mixture,
     raw_gates,
 )
 from relpe.transforms import apply, check_draws, first_derivatives
@@ -88,6 +90,11 @@ class SparseCodes(NamedTuple):
     by_layer: tuple[SparseCodes, ...] = ()  # codes of each layer, if they differ
     rows: tuple[SparseCodes, ...] = ()  # codes of each row, if positions differ
 
+    @property
+    def length(self) -> int:
+        """Number of positions (l)."""
+        return self.queries.shape[-1]
+
 
 class SineCodes(NamedTuple):
     """Codes of a call's positions, for all layers or for one: factors, and products if small."""
@@ -98,9 +105,11 @@ class SineCodes(NamedTuple):
     gates: Tensor  # (layers, h, d, r)
     queries: Tensor | None  # (l, h, d, r)
     keys: Tensor | None  # (l, h, d, r)
+    length: int  # number of positions (l)
     by_layer: tuple[SineCodes, ...] = ()  # codes of each layer, if they differ
     rows: tuple[SineCodes, ...] = ()  # codes of each row, if positions differ
     by_row: bool = False  # whether each row has its own position
+    has_gates: bool = False  # whether queries and keys include gates, as those of one position do
 
 
 class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
@@ -113,6 +122,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
     """
 
     state_type = SineNoise
+    codes_type = SineCodes | SparseCodes
     codes_by_position = True
     rows_by_position = True
 
@@ -155,6 +165,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
 
         Includes the factor 1/2K, as the published code does; `lags` are (o,).
         """
+        check_type("lags", lags, Tensor)
         frequencies, gains = self._frequencies(), functional.softplus(self.gains.double())
         angles = (
             2 * math.pi * frequencies[..., None] * lags.double() + self.offsets.double()[..., None]
@@ -207,6 +218,8 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
     ) -> tuple[SineCodes, SineNoise]:
         """Codes of `positions` (1, l, 1), which all rows share, or of l rows with one position."""
         length = positions.shape[1]
+        if length == 1:
+            return self._of_one_position(positions[0, :, 0].double(), state), state
         waves, query_noise, key_noise = self._factors(positions, state, from_zero=by_row)
         _, all_heads, features, _, draws = query_noise.shape
         code_bytes = 2 * length * all_heads * features * draws * query_noise.element_size()
@@ -220,7 +233,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
             return [None] * sets if joined is None else joined.split(heads, 1)
 
         layers = tuple(
-            SineCodes(wave, query, key, state.gates, queries, keys, by_row=by_row)
+            SineCodes(wave, query, key, state.gates, queries, keys, length, by_row=by_row)
             for wave, query, key, queries, keys in zip(
                 waves.split(heads, 2),
                 query_noise.split(heads, 1),
@@ -231,6 +244,25 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
             )
         )
         return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
+
+    def _of_one_position(self, place: Tensor, state: SineNoise) -> SineCodes:
+        """Codes of a single place (1,), float64: of every layer, with its gates if there are any.
+
+        The noise is not turned, and one product and one mixture serve all layers.
+        """
+        turns = [torch.stack(self._turn(place, shift), -1) for shift in (self._shift(), None)]
+        gains = self._gains(state.sines)
+        waves = (torch.cat(turns).to(gains) * gains[..., None]).flatten(-2)  # (2, n h, d, 2k)
+        noise = state.sines.to(gains).flatten(2, 3)  # (h, d, 2k, r)
+        pairs = waves.permute(1, 2, 0, 3).unflatten(0, (-1, len(noise))) @ noise  # (n, h, d, 2, r)
+        if self.gates is not None:
+            through, constant = mixture(self.gates, state.gates)
+            pairs = pairs * through[..., None, None] + constant[..., None, :]
+        layers = tuple(
+            SineCodes(waves, noise, noise, state.gates, pair[None, :, :, 0], pair[None, :, :, 1], 1)
+            for pair in pairs
+        )
+        return layers[0]._replace(by_layer=layers, has_gates=True)
 
     def factors(self, positions: Tensor, state: SineNoise) -> tuple[Tensor, Tensor, Tensor]:
         """See `QueryKeyEncoding.factors`."""
@@ -258,7 +290,12 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         self, q: Tensor, k: Tensor, codes: SineCodes | SparseCodes, layer: int
     ) -> tuple[Tensor, Tensor]:
         """See `StochasticEncoding.encode`; one position per row is handled as a single row."""
-        if isinstance(codes, SparseCodes) or not codes.by_row:
+        if isinstance(codes, SineCodes) and codes.has_gates:
+            check_layer(layer, self.num_layers)
+            for x in (q, k):
+                check_codes(codes, SineCodes, lambda codes: codes.length, x)
+            return self.project(q, k, codes.by_layer[min(layer, len(codes.by_layer) - 1)])
+        if not (isinstance(codes, SineCodes) and codes.by_row):
             return super().encode(q, k, codes, layer)
         q, k = super().encode(q.transpose(0, 1), k.transpose(0, 1), codes, layer)
         return q.transpose(0, 1), k.transpose(0, 1)

@@ -15,7 +15,15 @@ from relpe.attention.bidirectional import BidirectionalAttention, Order
 from relpe.attention.feature_maps import FavorConfig
 from relpe.attention.layer import AttentionConfig, check_fit
 from relpe.attention.linear.operation import LinearAttentionConfig
-from relpe.checks import Checked, at_least, check_device, check_dtype, check_type
+from relpe.checks import (
+    Checked,
+    at_least,
+    check_device,
+    check_dtype,
+    check_start,
+    check_tokens,
+    check_type,
+)
 from relpe.encodings import EncodingConfig
 from relpe.encodings.base import AbsoluteEncoding, Encoding, SelectiveEncoding, positions_of
 from relpe.encodings.offset.base import OffsetEncoding
@@ -250,6 +258,7 @@ class Classifier(nn.Module):
         `seed` is that of noise, None: that of the config. `feature_seed` is that of random
         features; None: `seed`.
         """
+        check_start(batch_size, seed=seed, feature_seed=feature_seed)
         seed = self.config.noise_seed if seed is None else seed
         feature_seed = seed if feature_seed is None else feature_seed
         generator = torch.Generator().manual_seed(feature_seed + 1)
@@ -284,6 +293,9 @@ class Classifier(nn.Module):
         """
         towers = self.config.towers
         if towers > 1:
+            check_type("x", x, Tensor)
+            if mask is not None:
+                check_type("mask", mask, Tensor)
             if x.ndim < 3 or x.shape[1] != towers:
                 raise ValueError(f"x has the shape {tuple(x.shape)}, expected (b, {towers}, ...)")
             x = x.flatten(0, 1)
@@ -314,13 +326,8 @@ class Classifier(nn.Module):
     ) -> Tensor:
         """Return the pooled vector (b, m) of each row, before the head; see `forward`."""
         state = self.init_state() if state is None else state
-        check_type("x", x, Tensor)
-        check_device("x", x, self.project_out.weight)
         check_type("state", state, ClassifierState)
-        if not isinstance(self.config.input, TokenInputConfig):
-            check_dtype("x", x, self.project_out.weight)
-        elif x.dtype not in (torch.int64, torch.int32):
-            raise ValueError(f"x is {x.dtype}, expected int64")
+        self._check_inputs(x)
         x = self.embedding(x)
         grid = tuple(x.shape[1:-1])
         if not grid or 0 in grid:
@@ -353,6 +360,21 @@ class Classifier(nn.Module):
         self._check_extents(grid)
         read = self._through_blocks(GridVectors(x, grid, positions, exists), state)
         return self._pooled(read)
+
+    def _check_inputs(self, x: Tensor) -> None:
+        """Raise TypeError or ValueError if x cannot be read."""
+        weight, inputs = self.project_out.weight, self.config.input
+        if isinstance(inputs, TokenInputConfig):
+            assert isinstance(self.embedding, nn.Embedding)
+            check_tokens("x", x, self.embedding.weight, grid=True)
+            return
+        check_type("x", x, Tensor)
+        check_device("x", x, weight)
+        check_dtype("x", x, weight)
+        if x.ndim < 3 or x.shape[-1] != inputs.channels:
+            raise ValueError(
+                f"x has the shape {tuple(x.shape)}, expected (b, *grid, {inputs.channels})"
+            )
 
     def _read_as(self, grid: tuple[int, ...]) -> tuple[int, ...]:
         """Return the grid of the encoding's positions: that of the input, or a sequence."""

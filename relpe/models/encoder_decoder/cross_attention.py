@@ -7,7 +7,7 @@ from torch import Tensor
 
 from relpe.attention.context import ContextAttention
 from relpe.attention.layer import check_fit
-from relpe.checks import check_features, check_mask, check_type
+from relpe.checks import check_features, check_mask, check_start, check_type
 from relpe.encodings.base import NO_SCORING, Encoding, NoEncoding, QueryKeyEncoding, positions_of
 from relpe.models.attention import AttentionLayerConfig
 
@@ -77,6 +77,7 @@ class CrossAttention(ContextAttention):
             )
         if context_mask is not None:
             check_mask("context_mask", context_mask, context)
+        check_start(seed=seed)
         seed = self.config.noise_seed if seed is None else seed
         # the same seed gives both sequences one noise
         codes = self._codes(x, positions_of(x, positions), seed)

@@ -21,6 +21,7 @@ from relpe.checks import (
     at_least,
     check_mask,
     check_rows,
+    check_start,
     check_state,
     check_tokens,
     check_type,
@@ -232,6 +233,7 @@ class EncoderDecoder(nn.Module):
         `seed` is that of noise, None: that of the config. `feature_seed` is that of random
         features; None: `seed`.
         """
+        check_start(batch_size, seed=seed, feature_seed=feature_seed)
         seed = self.config.noise_seed if seed is None else seed
         generator = torch.Generator().manual_seed(
             (seed if feature_seed is None else feature_seed) + 1
@@ -309,13 +311,17 @@ class EncoderDecoder(nn.Module):
         check_rows(len(state.layers[0].recent), len(target))
         if not state.has_read:
             raise ValueError("the state has read no source; call read first")
+        if not target.shape[1]:
+            return self.embedding.weight.new_zeros(
+                *target.shape, self.config.vocabulary_size
+            ), state
         after = state.after
         if positions is None:
             steps = torch.arange(target.shape[1], device=target.device)
             start = torch.full_like(steps[:1], state.length) if after is None else after
             positions = (start[:, None] + steps)[..., None]
             after = None if after is None else after + target.shape[1]
-        elif target.shape[1]:
+        else:
             after = position_after(positions_of(target, positions), None, target)
         x = self.embedding(target)
         codes, encoding = self._codes(x, positions, state.encoding)

@@ -303,7 +303,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 def test_wrong_inputs_are_refused_in_one_sentence() -> None:
     model = classifier()
-    with pytest.raises(ValueError, match=r"x is torch\.float32, expected int64"):
+    with pytest.raises(ValueError, match=r"torch\.float32, expected \(b, ...\) and int64"):
         model(tokens(9).float())
     with pytest.raises(ValueError, match=r"mask has the shape \(3, 8\)"):
         model(tokens(9), mask=torch.ones(3, 8, dtype=torch.bool))
