@@ -45,9 +45,13 @@ class ConstrainedGrammar(_Parts):
         """Whether the music has ended."""
         return self.limit.finished
 
-    @cached_property
+    @property  # a protocol of properties is not met by a cached one
     def allowed(self) -> NDArray[np.bool_]:
         """Mask (v,) of the tokens that may follow; all False once finished."""
+        return self._allowed
+
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_]:
         return self.limit.allowed(self.grammar)
 
     @property

@@ -139,6 +139,7 @@ class StructureCodes(NamedTuple):
 
     factors: tuple[SineCodes | LabelCodes, ...]
     gates: Tensor  # (layers, h, d, r)
+    length: int  # number of positions (l)
     by_layer: tuple[StructureCodes, ...] = ()  # codes of each layer, if they differ
     rows: tuple[StructureCodes, ...] = ()  # always empty, see the next field
     by_row: tuple[bool, ...] = ()  # for each kernel, whether its codes are of the places of all
@@ -203,6 +204,7 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
     """See `StructureSPEConfig`; parameters: those of the kernels, in `processes`, and raw gates."""
 
     state_type = StructureNoise
+    codes_type = StructureCodes
     codes_by_position = False
     rows_by_position = False
 
@@ -288,7 +290,7 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
             assert isinstance(codes, SineCodes)
             sets.append([*codes.by_layer] or [codes])
         layers = [
-            StructureCodes(factors, state.gates, by_row=tuple(by_row))
+            StructureCodes(factors, state.gates, length, by_row=tuple(by_row))
             for factors in zip(*sets, strict=True)
         ]
         by_layer = () if self.config.shared_by_layers else tuple(layers)
