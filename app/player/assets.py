@@ -77,8 +77,8 @@ import(pathname.replace(/\\/$/, "") + "{self.route}{entry}")
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
 EVENTS = (
-    *("continue_this", "discard", "edit", "favourite", "plan", "plan_new", "redo", "region"),
-    *("replay", "select", "stop", "tracks", "undo", "write"),
+    *("discard", "edit", "favourite", "plan", "redo", "region", "replay", "select", "stop"),
+    *("tracks", "undo"),
 )
 """Events that the player triggers."""
 SCRIPT = MODULES.script("player.js", EVENTS)

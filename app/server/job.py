@@ -142,7 +142,7 @@ class Job:
             job=self.id,
             phase=phase,
             title=self.title,
-            subtitle=f"{what} · {self.model.name} model",
+            subtitle=what,
             line=line,
             status=status,
             progress=progress,

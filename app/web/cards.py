@@ -24,33 +24,29 @@ _MOST_ROWS = 40
 _MOST_CHART_ROWS, _MOST_LETTERS = 256, 64
 
 
-def card(upload: Upload, why: str) -> str:
-    """HTML that describes an upload; `why` says why this model continues it."""
+def card(upload: Upload) -> str:
+    """HTML that describes an upload, most of it folded."""
     facts = upload.prompt.facts
     seconds = int(upload.whole.facts.seconds)
-    cells = {
-        "Length": f"{seconds // 60}:{seconds % 60:02d}",
-        "Bars": f"{upload.whole.bars:,}",
-        "Metre": facts.metre,
-        "Tempo": f"{facts.bpm:.0f} bpm",
-        "Notes": f"{upload.whole.facts.notes:,}",
-        "Tracks": f"{facts.tracks}",
-    }
-    numbers = "".join(
-        f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in cells.items()
-    )
+    brief = [
+        plural(upload.whole.bars, "bar"),
+        facts.metre,
+        f"{facts.bpm:.0f} bpm",
+        *([upload.sheet.key] if upload.sheet.key and any(upload.sheet.chords) else []),
+    ]
+    size = f"{seconds // 60}:{seconds % 60:02d}, {plural(upload.whole.facts.notes, 'note')}"
     shown = [notice for notice in facts.notices if notice != upload.whole.facts.beats_notice]
     if silence := seconds_left_out(upload.whole.score):
         shown.append(f"the sound leaves out {duration(silence)} of silence at the start")
     notices = "".join(f"<li>{html.escape(sentence(notice))}</li>" for notice in shown)
+    summary, tracks = _tracks(upload)
     return (
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
         "<button type='button' data-forget aria-label='Remove the file' title='Remove the file'>"
-        "×</button></header>"
-        f"<dl>{numbers}</dl>{_sheet(upload.sheet)}{_tracks(upload)}"
-        f"<p class='used'>{html.escape(_used(upload))} {html.escape(why)}</p>"
+        f"×</button></header><p>{html.escape(' · '.join(brief))}</p>"
         + (f"<ul class='notices'>{notices}</ul>" if notices else "")
-        + "</article>"
+        + f"<details><summary>{summary}</summary><p>{size}</p>{_sheet(upload.sheet)}"
+        f"{tracks}</details><p class='used'>{html.escape(_used(upload))}</p></article>"
     )
 
 
@@ -70,13 +66,10 @@ def _used(upload: Upload) -> str:
     if upload.passage is not None:
         if upload.problem:
             return upload.problem
-        return (
-            f"The {upload.model.name} model writes {upload.written}; everything else stays as it "
-            "is."
-        )
+        return f"The model writes {upload.written}; everything else stays as it is."
     first, last = upload.first_bar, upload.bars
     which = f"bar {last}" if first == last else f"bars {first:,} to {last:,}"
-    return f"The model reads {which}; new music begins in bar {last + 1:,}."
+    return f"Reads {which}; new music begins in bar {last + 1:,}."
 
 
 def sentence(text: str) -> str:
@@ -107,19 +100,20 @@ def _sheet(sheet: LeadSheet) -> str:
     )
     left = len(sheet.chords) - (rows[-1].first_bar - 1 + len(rows[-1].bars))
     more = f"<p>and {plural(left, 'more bar')}</p>" if left else ""
-    opened = " open" if len(rows) <= 4 else ""
     return (
         f"<p class='form'>Key <b>{sheet.key}</b>{form and f' · Form <b>{form}</b>'}</p>"
-        f"<details class='chart'{opened}><summary>Chords</summary><div><table>{body}</table>{more}"
-        "</div></details>"
+        f"<div class='chart'><table>{body}</table>{more}</div>"
     )
 
 
-def _tracks(upload: Upload) -> str:
-    """Return a row per track: name, instrument, drums, notes, why the model does not read it."""
+def _tracks(upload: Upload) -> tuple[str, str]:
+    """Return how many tracks the model reads, and a row per track.
+
+    A row has name, instrument, drums, notes, and why the model does not read the track.
+    """
     rows, parts = upload.prompt.facts.rows, upload.prompt.parts
     if not rows:
-        return ""
+        return "Details", ""
     played = [parts.may_play(track) for track in upload.whole.score.tracks]
     used, may_play = sum(row.heard for row in rows), sum(played)
     if len(rows) == 1:
@@ -133,8 +127,7 @@ def _tracks(upload: Upload) -> str:
     items = "".join(map(_track, rows[:_MOST_ROWS], played))
     more = len(rows) - _MOST_ROWS
     items += f"<li class='more'>and {more} more</li>" if more > 0 else ""
-    opened = " open" if len(rows) <= 4 else ""
-    return f"<details class='tracks'{opened}><summary>{summary}</summary><ul>{items}</ul></details>"
+    return summary, f"<ul class='tracks'>{items}</ul>"
 
 
 def _track(row: TrackFacts, plays_on: bool) -> str:

@@ -59,12 +59,25 @@ class Step(NamedTuple):
     """Job whose result was discarded by this step."""
 
 
+class Asked(NamedTuple):
+    """A waiting or running job, and the state of the workspace before the job."""
+
+    upload: Upload | None
+    options: MusicOptions
+    model: str | None
+    before: Step
+    job: threading.Event | None = None
+    """Set once it has begun; it stops the job."""
+
+
 class FinishedJob(NamedTuple):
     """A finished job."""
 
     step: Step
     finished_at: float
     """Time in seconds since the epoch."""
+    asked: Asked
+    """The request, which can be repeated."""
 
 
 class Favourite(NamedTuple):
@@ -74,16 +87,6 @@ class Favourite(NamedTuple):
     variation: int
     title: str
     text: str
-
-
-class Asked(NamedTuple):
-    """A waiting or running job, and the state of the workspace before the job."""
-
-    upload: Upload | None
-    options: MusicOptions
-    model: str | None
-    job: threading.Event
-    before: Step
 
 
 @dataclass
@@ -115,6 +118,7 @@ class Workspace:
     """The text of its field; so are the chords."""
     chords: str = ""
     style: str = ""
+    key: str = ""
     distance: float = MusicOptions.distance
     ending: Ending = MusicOptions.ending
 
@@ -244,7 +248,7 @@ class Session:
             for row in frame.get("variations", [])
         ]
         work.frame = frame | Frame(phase="done", variations=variations)
-        result = FinishedJob(work.step, time.time())
+        result = FinishedJob(work.step, time.time(), asked)
         self.results = [*self.results, result][-MOST_RESULTS:]
         return True
 
@@ -252,7 +256,7 @@ class Session:
         """Reset the values of the form, as a reloaded page shows the defaults."""
         self.work.length, self.work.unit = MusicOptions.bars, "bars"
         self.work.variations, self.work.study = MusicOptions.variations, MusicOptions.study
-        self.work.form = self.work.chords = self.work.style = ""
+        self.work.form = self.work.chords = self.work.style = self.work.key = ""
         self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 
     def shown(self) -> Frame:
@@ -279,6 +283,14 @@ class Session:
         if "timeline" not in work.frame and work.frame.get("phase") == "prompt":
             state["timeline"] = blank_timeline(plan["bars"] if plan else MusicOptions.bars)
         return work.frame | lost | state
+
+    @property
+    def request(self) -> Asked | None:
+        """The request of the result that is shown; None if none is, or if it is not known."""
+        if self.work.frame.get("phase") != "done":
+            return None
+        job = self.work.frame.get("job", "")
+        return next((one.asked for one in self.results if one.step.frame["job"] == job), None)
 
     def favour(self, variation: int) -> None:
         """Add a variation of the result that is shown to the favourites, or remove it."""

@@ -72,7 +72,7 @@ def test_all_states_meet_wcag_fit_the_screen_and_give_reasons(
         page.part("asked-chords").locator("button").first.click()
         found += violations(page, "chords of a bar")
         page.keyboard.press("Escape")
-        page.button("Continue").click()
+        page.go.click()
         page.phase("composing")
         found += violations(page, "composing") + page.evaluate(GREY)
         finish(page)
@@ -82,7 +82,7 @@ def test_all_states_meet_wcag_fit_the_screen_and_give_reasons(
         assert page.part("note-delete").is_disabled()
         found += violations(page, "editing") + page.evaluate(GREY)
         page.button("Edit notes").click()
-        page.part("rewrite").click()
+        page.part("in-bars").click()
         page.wait_for_selector("[data-part=selection]:not([hidden])")
         found += violations(page, "selected bars")
         for name in ("Write", "Study", "About"):
@@ -120,7 +120,7 @@ def test_tab_stops_once_in_each_group_from_top_to_bottom(page, model):
     page.button("Funk").click()
     page.phase("prompt")
     tab_stops(page)
-    page.button("Continue").click()
+    page.go.click()
     finish(page)
     parts = [stop["part"] for stop in tab_stops(page)]
     order = ["zoom-out", "roll", "play", "loop", "file-midi"]

@@ -64,7 +64,7 @@ def play(page, name):
 def listen(page, bars=8):
     page.set_length(bars)
     page.get_by_label("Listen while it is written").check()
-    page.button("Continue").click()
+    page.go.click()
 
 
 def wait_for_the_end(page):
@@ -142,7 +142,7 @@ def test_music_is_heard_while_it_is_written_if_this_is_ticked(page):
     page.compose()
     assert page.evaluate("starts") == []
     assert page.locator(".player.playing").count() == 0
-    page.part("other-prompt").click()
+    page.button("Undo").click()
     page.phase("prompt")
     listen(page)
     page.wait_for_selector(".player.playing[data-phase=composing]")

@@ -19,7 +19,7 @@ from app.batch.study import (
 from app.errors import CommandError
 from app.server.studies import MOST_CLIPS, PROMPTS
 from app.web.assets import SCRIPTS
-from app.web.tabs.music import CREATIVITY, TITLES_SCRIPT
+from app.web.tabs.music import CREATIVITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,9 +71,7 @@ def build_study_tab(models: Sequence[str]) -> StudyForm:
         gr.Row(elem_id="study"),
     ):
         with gr.Column(elem_classes="study-form"):
-            gr.HTML(
-                f"<p class='lead'>{LEAD}</p>", apply_default_css=False, js_on_load=TITLES_SCRIPT
-            )
+            gr.HTML(f"<p class='lead'>{LEAD}</p>", apply_default_css=False)
             asked: dict[str, Any] = {
                 "name": gr.Textbox(
                     "A listening study",

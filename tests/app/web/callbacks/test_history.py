@@ -28,7 +28,7 @@ def test_earlier_results_can_be_shown_again(calls, midi):
 def test_redo_goes_through_all_undone_steps_until_something_else_is_done(calls, midi):
     read(calls, midi)
     steps = [make(calls, seed=1)[1], make(calls, seed=2)[1]]
-    steps.append(seen(calls.uploads.continue_this(event(variation=0), SOMEONE)))
+    steps.append(seen(calls.uploads.choose_passage(event(variation=0), SOMEONE)))
     frames = [view.frame for view in steps]
     back = [seen(calls.history.undo(SOMEONE)).frame for _ in frames]
     assert [frame["job"] for frame in back[:2]] == [frames[1]["job"], frames[0]["job"]]
