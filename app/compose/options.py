@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from app.compose.fill.passage import find_band
 from tokenization.analysis.keys import pitch_classes
 from tokenization.midi.drums import parse_drums
 from tokenization.plan_text import parse_chart, parse_form
@@ -34,6 +35,9 @@ MAX_SECONDS = 600.0
 """Maximum generation time of a job of the page."""
 MAX_WAITING = 8
 """Default maximum number of jobs in the queue of a model on the page."""
+
+METRES = ("2/4", "3/4", "4/4", "5/4", "6/4", "7/8", "9/8", "12/8")
+"""Metres that can be asked for, of different lengths: the tokens do not tell 6/8 from 3/4."""
 
 Range = tuple[float, float | None]
 """Least and greatest value, or None for no upper bound; integers if the option is an integer."""
@@ -62,8 +66,8 @@ def within(most: Range, scripts: Range | None = None, page: Range | None = None)
 class Widget(NamedTuple):
     """How the page shows an option."""
 
-    kind: Literal["slider", "choice", "number", "text", "list"]
-    """A `list` can be searched."""
+    kind: Literal["slider", "choice", "number", "text", "list", "several"]
+    """A `list` can be searched, and so can one of which `several` are chosen."""
     label: str
     section: Literal["left", "over", "expert"]
     """In the left column, over the piano roll, or under *Expert*."""
@@ -255,6 +259,27 @@ class MusicOptions:
         "(default: chosen by the model)",
         widget=Widget("list", "Style", "over"),
     )
+    tempo: float | None = option(
+        None,
+        "tempo of the piece in quarter notes per minute (default: chosen by the model)",
+        within((20, 300), scripts=(0, 300), page=(20, 300)),
+        only="nothing",
+        widget=Widget("number", "Tempo", "over"),
+        letter="q",
+    )
+    metre: str | None = option(
+        None,
+        f"metre of the piece, one of {', '.join(METRES)} (default: chosen by the model)",
+        only="nothing",
+        widget=Widget("list", "Metre", "over"),
+    )
+    band: str | None = option(
+        None,
+        "instruments that play, separated by commas, such as 'drums, acoustic bass, "
+        "electric piano 1': names of General MIDI (default: chosen by the model)",
+        only="nothing",
+        widget=Widget("several", "Band", "over", letters=400),
+    )
     density: float = option(
         0.0,
         "approximate number of notes per bar, all instruments together; 0: chosen by the model",
@@ -413,6 +438,10 @@ class MusicOptions:
             parse_drums(self.drums)
         if self.key is not None:
             pitch_classes(self.key)
+        if self.metre is not None and self.metre not in METRES:
+            raise ValueError(f"metre is {self.metre!r}, expected one of {', '.join(METRES)}")
+        if self.band is not None:
+            find_band(self.band)
         if self.chords is not None:
             parse_chart(self.chords)
         if self.form is not None:
@@ -441,6 +470,8 @@ def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
 
 OF_PROMPT = only_for("prompt")
 """Options that only apply to continuations."""
+OF_NOTHING = only_for("nothing")
+"""Options that only apply to pieces from nothing."""
 
 
 STUDYING = ("study", "study_steps")

@@ -197,7 +197,7 @@ class Studio:
             elif model_name is not None:
                 model = self.models.load(model_name)
             else:
-                model = self.models.to_generate(options.style or "")
+                model = self.models.to_generate(options)
             job = Job(model, upload, options, soundfont=self.soundfont)
             if listens:
                 job.listen(partial(self.folders.new, session))

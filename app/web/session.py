@@ -119,6 +119,9 @@ class Workspace:
     chords: str = ""
     style: str = ""
     key: str = ""
+    metre: str = ""
+    band: str = ""
+    tempo: float | None = None
     distance: float = MusicOptions.distance
     ending: Ending = MusicOptions.ending
 
@@ -256,7 +259,9 @@ class Session:
         """Reset the values of the form, as a reloaded page shows the defaults."""
         self.work.length, self.work.unit = MusicOptions.bars, "bars"
         self.work.variations, self.work.study = MusicOptions.variations, MusicOptions.study
-        self.work.form = self.work.chords = self.work.style = self.work.key = ""
+        for name in ("form", "chords", "style", "key", "metre", "band"):
+            setattr(self.work, name, "")
+        self.work.tempo = None
         self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 
     def shown(self) -> Frame:

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 import gradio as gr
 from gradio.components import Component
 
+from app.compose.fill.passage import music_like
 from app.compose.new_bars import in_bars
-from app.compose.options import OF_PROMPT, OPTIONS, MusicOptions
+from app.compose.options import OF_NOTHING, OF_PROMPT, OPTIONS, MusicOptions
 from app.compose.plan.asked import cannot_write, lacks_style, not_a_style, styles_of
 from app.player.frames import Frame
 from app.player.plan import no_chords
@@ -161,12 +162,17 @@ class View:
         wrong = {"key": key_problem(work.key), "style": ""}
         if styles:
             wrong["style"] = not_a_style(work.asked_style, styles)
+        has_result = work.frame.get("phase") == "done"
         for name in OVER:
             why, text = useless.get(name, ""), getattr(work, name)
             how = {"info": why or wrong.get(name) or None, "interactive": not why or bool(text)}
+            if name in OF_NOTHING:
+                how = {"visible": work.upload is None and not has_result}
             if name == "style":
                 yield gr.Dropdown([ANY, *styles], visible=bool(styles), **how)
-            elif name == "key":
+            elif name == "tempo":
+                yield gr.Number(**how)
+            elif name in ("key", "metre", "band"):
                 yield gr.Dropdown(**how)
             else:
                 yield gr.Textbox(**how)
@@ -194,7 +200,7 @@ class View:
         If the choice of the model is automatic, any suitable one will do.
         """
         models, upload = self.studio.models, work.upload
-        score = upload.whole.score if upload else None
+        score = upload.whole.score if upload else music_like(work.band)
         name = self._model(work)
         if work.model == AUTOMATIC and upload is not None and upload.passage is not None:
             name = models.to_fill(upload.whole.score, upload.passage, style).name
@@ -221,7 +227,7 @@ class View:
     def _why_not_usual(self, work: Workspace, name: str) -> str:
         """Why the usual model is not the automatic choice; empty if it is."""
         models, upload = self.studio.models, work.upload
-        usual = models.suited(upload.whole.score if upload else None)
+        usual = models.suited(upload.whole.score if upload else music_like(work.band))
         if name == usual:
             return ""
         if lacks_style(work.asked_style, models.tokenizer(usual)):
@@ -269,4 +275,8 @@ class View:
     def new_model(self, work: Workspace) -> str:
         """Name of the model that generates a piece from nothing."""
         models = self.studio.models
-        return work.model if work.model in models.names else models.suited(None, work.asked_style)
+        return (
+            work.model
+            if work.model in models.names
+            else models.suited(music_like(work.band), work.asked_style)
+        )

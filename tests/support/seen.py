@@ -34,6 +34,9 @@ class Seen(NamedTuple):
     form: Any
     chords: Any
     style: Any
+    tempo: Any
+    metre: Any
+    band: Any
     length: Any
     unit: Any
     distance: Any

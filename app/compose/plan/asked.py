@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokenization.constraints.bar_limit import PlannedBar
     from tokenization.score import Score
 
-ASKED = ("form", "chords", "style")
+ASKED = ("form", "chords", "style", "metre", "band")
 """The options of this file."""
 _NEAR_STYLES = {
     **dict.fromkeys(("bossa", "samba", "tango", "merengue", "reggaeton"), "latin"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from app.compose.options import MusicOptions, new_seed
+from app.compose.options import OF_NOTHING, MusicOptions, new_seed
 from app.compose.plan.asked import lacks_style
 from app.player.frames import Frame
 from app.server.studio import waiting
@@ -68,7 +68,7 @@ class JobCallbacks:
                 self._uploads.take_result(session, variation, request)
             with session.lock:
                 for name in OVER:
-                    setattr(work, name, getattr(options, name) or "")
+                    setattr(work, name, getattr(options, name) or (None if name == "tempo" else ""))
                 work.ending = options.ending
                 if work.upload and lacks_style(work.style, work.upload.model.tokenizer):
                     fit(self._studio.models, work)
@@ -76,6 +76,7 @@ class JobCallbacks:
                 if upload is not None:
                     if upload.problem:
                         raise AlertError(upload.problem)
+                    options = replace(options, **dict.fromkeys(OF_NOTHING))
                     options = upload.with_length(options)
                 else:
                     options = without_prompt(options)

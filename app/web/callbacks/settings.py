@@ -19,7 +19,15 @@ from app.web.callbacks.events import values_of, whole_number
 from app.web.callbacks.fitting import fit, for_model, shown, with_drums
 from app.web.cards import refused, said
 from app.web.session import NEW, Session
-from app.web.tabs.music import FORM, OVER, form_problem, length_slider, not_of_page, widget_values
+from app.web.tabs.music import (
+    FORM,
+    OVER,
+    form_problem,
+    length_slider,
+    not_of_page,
+    text_of,
+    widget_values,
+)
 from tokenization.plan_text import parse_form
 
 if TYPE_CHECKING:
@@ -157,7 +165,7 @@ class SettingsCallbacks:
         plan = work.plan()
         cleared = [name for name in texts if getattr(work, name)]
         for name in texts:
-            setattr(work, name, "")
+            setattr(work, name, None if name == "tempo" else "")
         if plan is not None and plan["growth"] is not None:
             cleared += ["bars", "unit", "distance", "ending"]
             work.length, work.unit = MusicOptions.bars, "bars"
@@ -200,7 +208,9 @@ class SettingsCallbacks:
             work = session.work
             before = {name: getattr(work, name) for name in OVER}
             for name in OVER:
-                setattr(work, name, _text(name, sent[name]))
+                setattr(work, name, None if name == "tempo" else _text(name, sent[name]))
+            if not form_problem("bars", {"tempo": sent["tempo"]}):
+                work.tempo = cast("float", sent["tempo"]) or None
             if form_problem(unit, numbers):
                 work.length = None
             else:
@@ -212,7 +222,7 @@ class SettingsCallbacks:
             is_empty = work.frame.get("phase") == "empty"
             if is_empty and any(getattr(work, name) for name in OVER):
                 work.go(NEW._replace(model=work.model))
-            if work.asked_style != before["style"].strip():
+            if work.asked_style != before["style"].strip() or work.band != before["band"]:
                 with suppress(*input_errors()):  # otherwise `begin` says why
                     fit(self._models, work)
                 return self._view.show(session)
@@ -264,4 +274,5 @@ def _text(name: str, value: object) -> str:
     """Return a text that was sent for an option; empty if it is none, or too long."""
     widget = OPTIONS[name].widget
     most = widget.letters if widget else 0
-    return value if isinstance(value, str) and len(value) <= most and value.isprintable() else ""
+    value = text_of(value)
+    return value if len(value) <= most and value.isprintable() else ""

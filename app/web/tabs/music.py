@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed
+from app.compose.options import METRES, OPTIONS, MusicOptions, Option, limits, new_seed
+from app.compose.tracks import instrument_names
 from app.web.assets import SCRIPTS, static
 from app.web.cards import CARD_SCRIPT, sentence
 from app.web.examples import EXAMPLES, Example
@@ -266,10 +267,14 @@ def _widget(option: Option, *, render: bool = True) -> Component:
         how |= {"placeholder": "any", "max_length": shown.letters}
         return gr.Textbox(value or "", **how)
     if shown.kind == "list":
-        choices = KEYS if option.name == "key" else []
+        choices = {"key": KEYS, "metre": METRES}.get(option.name, [])
         return gr.Dropdown([ANY, *choices], value="", allow_custom_value=True, **how)
+    if shown.kind == "several":
+        names = ["Drums", *instrument_names()]
+        return gr.Dropdown(names, value=[], multiselect=True, **how)
     if shown.kind == "number":
-        return gr.Number(new_seed(), precision=0, buttons=[], **how)
+        seed = new_seed() if option.name == "seed" else None
+        return gr.Number(seed, precision=0, buttons=[], placeholder="any", **how)
     if option.words or shown.kind == "choice":
         classes.append("segments")
     if option.words:
@@ -298,7 +303,11 @@ def form_problem(unit: object, values: Mapping[str, object]) -> str:
         if option.words:
             if value not in option.words:
                 return f"{label} is {short(value)}, expected {' or '.join(option.words)}."
+        elif value in (None, "") and name == "tempo":
+            continue
         elif option.kind is str:
+            if isinstance(value, list):
+                value = text_of(value)
             if not (value is None or (isinstance(value, str) and value.isprintable())):
                 return f"{label} is {short(value)}, expected text."
             if name != "key" and (problem := _text_problem(name, value)):
@@ -348,16 +357,26 @@ def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
     for name, value in options.items():
         if OPTIONS[name].kind is int:
             options[name] = int(value)
-        elif OPTIONS[name].default is None:
-            options[name] = (value or "").strip() or None
+        elif OPTIONS[name].kind is str and OPTIONS[name].default is None:
+            options[name] = text_of(value).strip() or None
+        elif value == "":
+            options[name] = None
     options |= {"seconds": length} if unit == "seconds" else {"bars": int(length)}
     return MusicOptions(**options)
+
+
+def text_of(value: object) -> str:
+    """Return the text of a field; the choices of several are separated by commas."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else ""
 
 
 def widget_values(options: MusicOptions) -> list[object]:
     """Return the settings of a piece as the values of `Form.filled`."""
     values = {name: getattr(options, name) for name in FORM}
-    values |= {name: "" for name, value in values.items() if value is None}
+    values |= {name: "" for name, value in values.items() if value is None and name != "tempo"}
+    values["band"] = [one.strip() for one in options.band.split(",")] if options.band else []
     values["bars"] = length_slider(options)
     unit = "seconds" if options.seconds is not None else "bars"
     return [mood_of(options.temperature, options.top_p), unit, False, *values.values()]

@@ -199,7 +199,7 @@ def test_a_field_with_a_value_of_any_type_is_named_in_one_sentence(calls, midi, 
             assert alert.endswith(".")
             assert len(alert) < 200
         else:  # some of the values can be used
-            assert isinstance(value, int | float)
+            assert isinstance(value, int | float) or value == []
             calls.jobs.discard(SOMEONE)
             calls.jobs.end(SOMEONE)
     for value in junk:
