@@ -264,7 +264,7 @@ class MusicOptions:
         "tempo of the piece in quarter notes per minute (default: chosen by the model)",
         within((20, 300), scripts=(0, 300), page=(20, 300)),
         only="nothing",
-        widget=Widget("number", "Tempo", "over"),
+        widget=Widget("text", "Tempo", "over", letters=6),
         letter="q",
     )
     metre: str | None = option(

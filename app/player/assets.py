@@ -77,7 +77,7 @@ import(pathname.replace(/\\/$/, "") + "{self.route}{entry}")
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
 EVENTS = (
-    *("discard", "edit", "favourite", "plan", "redo", "region", "replay", "select", "stop"),
+    *("discard", "edit", "plan", "redo", "region", "replay", "select", "stop"),
     *("tracks", "undo"),
 )
 """Events that the player triggers."""

@@ -296,6 +296,12 @@ class Job:
             if (sheet := self._sheet(piece)) is not None:
                 frame["sheet"] = sheet
             self.variations.append(frame)
+        choices = [piece.choice for piece in pieces]
+        likeness = [
+            one.likenesses[one.best] - 1e3 * one.accidents[one.best].any for one in choices if one
+        ]
+        if 1 < len(likeness) == len(pieces):
+            self.variations[likeness.index(max(likeness))]["best"] = True
 
     def _facts(self, piece: Piece) -> str:
         """Return the notes and length of the new music, and how many bars have the asked chords."""
@@ -509,7 +515,6 @@ class Job:
                 *map(str, self._met(piece)),
                 *self._without_notes(piece),
                 plural(piece.new.num_notes, "new note"),
-                f"{piece.tokens_per_second:.0f} tokens/s",
                 f"{self.model.name} on {self.model.device}",
             ]
         )

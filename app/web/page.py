@@ -20,7 +20,7 @@ from app.player import assets as player
 from app.server.downloads import MENU
 from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
-from app.web.assets import SCRIPTS
+from app.web.assets import SCRIPTS, static
 from app.web.callbacks import Callbacks
 from app.web.callbacks.settings import ASKED_BY_ROWS, PLANNED
 from app.web.cards import RESULTS_SCRIPT
@@ -80,9 +80,6 @@ def build_page(
     def mix(request: object) -> dict[str, object]:
         return calls.files.mix(request)
 
-    def favourites(request: object) -> dict[str, object]:
-        return calls.files.favourites(request)
-
     with gr.Blocks(
         title=f"{TITLE} · music, continued",
         analytics_enabled=False,
@@ -118,10 +115,12 @@ def build_page(
                     elem_id="player",
                 )
                 results = gr.HTML(
+                    {},
+                    html_template=static("results.html"),
                     elem_id="results",
                     apply_default_css=False,
                     js_on_load=RESULTS_SCRIPT,
-                    server_functions=[favourites],
+                    server_functions=[file],
                 )
 
         upload, filled, options = music.upload, music.form.filled, music.form.options
@@ -153,10 +152,10 @@ def _wire_player(
     _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)
     for event, call in (
         (roll.discard, calls.jobs.discard),
-        (roll.favourite, calls.history.favour),
         (roll.undo, calls.history.undo),
         (roll.redo, calls.history.redo),
         (results.back, calls.history.go_back),
+        (results.clear, calls.history.clear),
         (results.opened, calls.history.adopt),
     ):
         _on(event, call, None, view)

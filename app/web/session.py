@@ -30,12 +30,14 @@ OPENED_ANEW = (
     "The page was reloaded, which stopped the music that was being generated; your earlier results "
     "are still here."
 )
+RESTARTED = (
+    "The server was restarted and has lost what this page showed. The results below are kept in "
+    "this browser: press one to go on from it."
+)
 MOST_STEPS = 30
 """Number of steps that can be undone."""
 MOST_RESULTS = 40
 """Number of results that a session keeps, the newest ones."""
-MOST_FAVOURITES = 40
-"""Number of favourites that a session keeps, the newest ones."""
 MOST_BYTES = 512 << 20
 """Memory of the music of all sessions."""
 MOST_BYTES_OF_SESSION = 64 << 20
@@ -80,15 +82,6 @@ class FinishedJob(NamedTuple):
     """The request, which can be repeated."""
 
 
-class Favourite(NamedTuple):
-    """A variation that the user likes."""
-
-    job: str
-    variation: int
-    title: str
-    text: str
-
-
 @dataclass
 class Workspace:
     """The piece that is worked on, the choices of the form, and earlier states."""
@@ -121,7 +114,7 @@ class Workspace:
     key: str = ""
     metre: str = ""
     band: str = ""
-    tempo: float | None = None
+    tempo: str = ""
     distance: float = MusicOptions.distance
     ending: Ending = MusicOptions.ending
 
@@ -212,7 +205,6 @@ class Session:
         """Number of files that are being read; no job begins meanwhile."""
         self.work = Workspace(None, finished_example(FIRST_EXAMPLE))
         self.results: list[FinishedJob] = []
-        self.favourites: list[Favourite] = []
         self.discarded: set[str] = set()
         """Jobs whose results are not listed, until undo brings them back."""
         self.asked: Asked | None = None
@@ -259,23 +251,20 @@ class Session:
         """Reset the values of the form, as a reloaded page shows the defaults."""
         self.work.length, self.work.unit = MusicOptions.bars, "bars"
         self.work.variations, self.work.study = MusicOptions.variations, MusicOptions.study
-        for name in ("form", "chords", "style", "key", "metre", "band"):
+        for name in ("form", "chords", "style", "key", "metre", "band", "tempo"):
             setattr(self.work, name, "")
-        self.work.tempo = None
         self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 
     def shown(self) -> Frame:
         """Return the frame that the player shows, with the actions that are possible."""
         work, busy = self.work, self.asked is not None
         done = work.frame.get("phase") == "done"
-        job = work.frame.get("job", "")
         lost = Frame(alert=OPENED_ANEW) if work.frame is self.lost_in else Frame()
         state = Frame(
             busy=busy,
             can_undo=bool(work.past) and not busy,
             can_redo=bool(work.future) and not busy,
             can_discard=busy or done,
-            favourites=[one.variation for one in self.favourites if one.job == job],
         )
         if self.asked is not None:
             asked, options = self.asked.upload, self.asked.options
@@ -296,18 +285,6 @@ class Session:
             return None
         job = self.work.frame.get("job", "")
         return next((one.asked for one in self.results if one.step.frame["job"] == job), None)
-
-    def favour(self, variation: int) -> None:
-        """Add a variation of the result that is shown to the favourites, or remove it."""
-        frame = self.work.frame
-        key = frame.get("job", ""), variation
-        others = [one for one in self.favourites if one[:2] != key]
-        if len(others) == len(self.favourites):
-            several = len(frame.get("variations", [])) > 1
-            text = frame.get("subtitle", "")
-            text += f" · variation {variation + 1}" if several else ""
-            others.append(Favourite(*key, frame.get("title", ""), text))
-        self.favourites = others[-MOST_FAVOURITES:]
 
     def discard(self) -> None:
         """Discard the result that is shown; undo brings it back."""

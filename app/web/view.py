@@ -18,7 +18,7 @@ from app.player.frames import Frame
 from app.player.plan import no_chords
 from app.server.studio import Studio
 from app.text import duration, plural
-from app.web.cards import card, results_list, sentence
+from app.web.cards import card, results_value, sentence
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
 from app.web.session import AUTOMATIC, Session, Sessions, Workspace
@@ -89,7 +89,7 @@ class View:
             able = not (work.upload and work.upload.problem)
             return (
                 self.player(session, alert),
-                results_list(session),
+                results_value(session),
                 *self._of_upload(work),
                 self._model_choice(work),
                 gr.Button(
@@ -170,8 +170,6 @@ class View:
                 how = {"visible": work.upload is None and not has_result}
             if name == "style":
                 yield gr.Dropdown([ANY, *styles], visible=bool(styles), **how)
-            elif name == "tempo":
-                yield gr.Number(**how)
             elif name in ("key", "metre", "band"):
                 yield gr.Dropdown(**how)
             else:

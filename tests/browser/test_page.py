@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from urllib.parse import urlsplit
 
 import mido
 import pytest
@@ -13,8 +14,9 @@ from playwright.sync_api import expect
 
 from app.compose.plan.sheet_music import sheet_music
 from tests.support import fakes
-from tests.support.browser import box_of, centre, opened
+from tests.support.browser import Tab, box_of, centre, opened
 from tests.support.scores import performance
+from tests.support.served import served
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
@@ -31,7 +33,7 @@ def download_from_menu(page, kind):
 
 
 def results(page):
-    return page.locator("#results button")
+    return page.locator("#results li")
 
 
 def seed_field(page):
@@ -121,7 +123,7 @@ def test_continue_another_try_undo_results_and_discard(page):
     expect(results(page)).to_have_count(2)
     page.button("Undo").click()
     expect(results(page)).to_have_count(3)
-    results(page).last.click()
+    results(page).last.locator("[data-show]").click()
     page.shows("after bar 2", "[data-part=subtitle]")
 
 
@@ -303,3 +305,43 @@ def test_a_refused_setting_is_told_in_its_place(page):
     seed_field(page).fill("5")
     page.compose()
     assert page.part("alert").is_hidden()
+
+
+def test_results_last_in_the_browser_are_named_starred_played_and_deleted(
+    browser, tmp_path_factory
+):
+    """Also after the server was restarted."""
+    context = browser.new_context()
+    tab = context.new_page()
+    with served(tmp_path_factory.mktemp("first"), speed=400.0) as running:
+        port = urlsplit(running.address).port
+        tab.goto(running.address)
+        page = Tab(tab)
+        page.wait_for_selector(".player-roll[aria-valuetext]")
+        page.upload_prompt(fakes.example_midi(bars=2), "Song.mid")
+        page.set_length(2)
+        page.compose()
+        expect(results(page)).to_have_count(1)
+        name = page.get_by_label("Name of the result")
+        name.fill("Morning & evening")
+        name.press("Enter")
+        page.get_by_role("button", name="Star Morning & evening").click()
+        page.get_by_role("button", name="Play Morning & evening").click()
+        page.wait_for_selector(".player.playing")
+        with page.expect_download() as download:
+            results(page).locator("a").click()
+        assert download.value.suggested_filename == "Morning-evening.mid"
+    with served(tmp_path_factory.mktemp("second"), speed=400.0, port=port):
+        page.goto(running.address)
+        page.shows("The server was restarted", "[data-part=alert]")
+        expect(results(page)).to_have_count(1)
+        assert page.get_by_label("Name of the result").input_value() == "Morning & evening"
+        results(page).locator("[data-show]").click()
+        page.phase("prompt")
+        card(page, "4 bars")
+        page.get_by_role("button", name="Delete all").click()
+        expect(results(page)).to_have_count(0)
+        page.reload()
+        page.wait_for_selector(".player-roll[aria-valuetext]")
+        expect(results(page)).to_have_count(0)
+    context.close()

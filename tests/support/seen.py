@@ -21,7 +21,7 @@ class Seen(NamedTuple):
     """Contents of the page, in the order of `View.show`."""
 
     frame: dict
-    results: str
+    results: dict
     card: str
     beats: Any
     model: Any
@@ -48,6 +48,11 @@ class Seen(NamedTuple):
 def seen(view):
     """The values of `View.show` by name."""
     return Seen(*view)
+
+
+def listed(view):
+    """The number of results that the page lists."""
+    return len(set(view.results["known"]) - set(view.results["discarded"]))
 
 
 def event(**data):

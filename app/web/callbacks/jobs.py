@@ -68,7 +68,7 @@ class JobCallbacks:
                 self._uploads.take_result(session, variation, request)
             with session.lock:
                 for name in OVER:
-                    setattr(work, name, getattr(options, name) or (None if name == "tempo" else ""))
+                    setattr(work, name, str(getattr(options, name) or ""))
                 work.ending = options.ending
                 if work.upload and lacks_style(work.style, work.upload.model.tokenizer):
                     fit(self._studio.models, work)

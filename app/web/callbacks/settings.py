@@ -165,7 +165,7 @@ class SettingsCallbacks:
         plan = work.plan()
         cleared = [name for name in texts if getattr(work, name)]
         for name in texts:
-            setattr(work, name, None if name == "tempo" else "")
+            setattr(work, name, "")
         if plan is not None and plan["growth"] is not None:
             cleared += ["bars", "unit", "distance", "ending"]
             work.length, work.unit = MusicOptions.bars, "bars"
@@ -208,9 +208,7 @@ class SettingsCallbacks:
             work = session.work
             before = {name: getattr(work, name) for name in OVER}
             for name in OVER:
-                setattr(work, name, None if name == "tempo" else _text(name, sent[name]))
-            if not form_problem("bars", {"tempo": sent["tempo"]}):
-                work.tempo = cast("float", sent["tempo"]) or None
+                setattr(work, name, _text(name, sent[name]))
             if form_problem(unit, numbers):
                 work.length = None
             else:

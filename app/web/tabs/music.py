@@ -273,8 +273,7 @@ def _widget(option: Option, *, render: bool = True) -> Component:
         names = ["Drums", *instrument_names()]
         return gr.Dropdown(names, value=[], multiselect=True, **how)
     if shown.kind == "number":
-        seed = new_seed() if option.name == "seed" else None
-        return gr.Number(seed, precision=0, buttons=[], placeholder="any", **how)
+        return gr.Number(new_seed(), precision=0, buttons=[], **how)
     if option.words or shown.kind == "choice":
         classes.append("segments")
     if option.words:
@@ -303,7 +302,7 @@ def form_problem(unit: object, values: Mapping[str, object]) -> str:
         if option.words:
             if value not in option.words:
                 return f"{label} is {short(value)}, expected {' or '.join(option.words)}."
-        elif value in (None, "") and name == "tempo":
+        elif name == "tempo" and tempo_of(value) is None:
             continue
         elif option.kind is str:
             if isinstance(value, list):
@@ -312,7 +311,7 @@ def form_problem(unit: object, values: Mapping[str, object]) -> str:
                 return f"{label} is {short(value)}, expected text."
             if name != "key" and (problem := _text_problem(name, value)):
                 return problem
-        elif problem := _number_problem(name, value, unit):
+        elif problem := _number_problem(name, tempo_of(value) if name == "tempo" else value, unit):
             return f"{label} is {problem}."
     return key_problem(values.get("key"))
 
@@ -359,8 +358,8 @@ def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
             options[name] = int(value)
         elif OPTIONS[name].kind is str and OPTIONS[name].default is None:
             options[name] = text_of(value).strip() or None
-        elif value == "":
-            options[name] = None
+        elif name == "tempo":
+            options[name] = tempo_of(value)
     options |= {"seconds": length} if unit == "seconds" else {"bars": int(length)}
     return MusicOptions(**options)
 
@@ -372,10 +371,19 @@ def text_of(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def tempo_of(value: object) -> Any:  # noqa: ANN401
+    """Return the number in the text of a field; None if it is empty, or the text if it is none."""
+    try:
+        return float(value) if isinstance(value, str) and value.strip() else value or None
+    except ValueError:
+        return value
+
+
 def widget_values(options: MusicOptions) -> list[object]:
     """Return the settings of a piece as the values of `Form.filled`."""
     values = {name: getattr(options, name) for name in FORM}
-    values |= {name: "" for name, value in values.items() if value is None and name != "tempo"}
+    values |= {name: "" for name, value in values.items() if value is None}
+    values["tempo"] = "" if options.tempo is None else f"{options.tempo:g}"
     values["band"] = [one.strip() for one in options.band.split(",")] if options.band else []
     values["bars"] = length_slider(options)
     unit = "seconds" if options.seconds is not None else "bars"

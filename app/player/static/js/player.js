@@ -322,8 +322,6 @@ class Player {
     this.files.show(files);
     const isRendered = frame.variations.every((one) => one.sound === "ready");
     this.blind.offer(frame.job, frame.variations.length, isDone && isRendered && !frame.example);
-    part("favourite").hidden = !isDone;
-    part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
     part("steps").hidden = !frame.can_undo && !frame.can_redo;
     for (const [name, isPossible] of [["undo", frame.can_undo], ["redo", frame.can_redo]]) {
       grey(part(name), isBusy ? BUSY_REASON : isPossible ? "" : `There is nothing to ${name}.`);
@@ -358,7 +356,6 @@ class Player {
       },
       discard: () => trigger("discard"),
       "like-this": () => this.sound.toggle(),
-      favourite: () => trigger("favourite", { variation: this.chosen }),
       undo: () => {
         this.expectEdit();
         trigger("undo");
