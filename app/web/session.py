@@ -284,7 +284,7 @@ class Session:
         if self.work.frame.get("phase") != "done":
             return None
         job = self.work.frame.get("job", "")
-        return next((one.asked for one in self.results if one.step.frame["job"] == job), None)
+        return next((one.asked for one in self.results if one.step.frame.get("job") == job), None)
 
     def discard(self) -> None:
         """Discard the result that is shown; undo brings it back."""

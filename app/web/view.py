@@ -6,6 +6,7 @@ import html
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import gradio as gr
 from gradio.components import Component
@@ -165,7 +166,10 @@ class View:
         has_result = work.frame.get("phase") == "done"
         for name in OVER:
             why, text = useless.get(name, ""), getattr(work, name)
-            how = {"info": why or wrong.get(name) or None, "interactive": not why or bool(text)}
+            how: dict[str, Any] = {
+                "info": why or wrong.get(name) or None,
+                "interactive": not why or bool(text),
+            }
             if name in OF_NOTHING:
                 how = {"visible": work.upload is None and not has_result}
             if name == "style":

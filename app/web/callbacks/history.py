@@ -20,10 +20,10 @@ class HistoryCallbacks:
         """Show one of the session's results again."""
         with self._view.locked(request) as session:
             job = values_of(event).get("job")
-            result = next((r for r in session.results if r.step.frame["job"] == job), None)
+            result = next((r for r in session.results if r.step.frame.get("job") == job), None)
             if result is None or session.asked is not None:
                 return self._view.show(session, alert=BUSY if session.asked else "")
-            session.discarded.discard(result.step.frame["job"])
+            session.discarded.discard(job)
             if session.work.frame.get("job", "") != job:
                 session.work.go(result.step)
             return self._view.show(session)

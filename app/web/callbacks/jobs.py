@@ -173,7 +173,7 @@ class JobCallbacks:
         with self._view.locked(request) as session:
             if (asked := session.asked) is None:
                 return self._view.show(session)
-            never_taken = self._studio.end(asked.job)
+            never_taken = asked.job is not None and self._studio.end(asked.job)
             frame = session.work.frame
             job, alert = frame.get("job", ""), frame.get("alert", "")
             with suppress(LookupError):  # there is no music, or its files were removed
