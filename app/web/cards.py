@@ -17,7 +17,7 @@ from app.web.assets import SCRIPTS
 from app.web.session import Session
 
 CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large", "drums"))
-RESULTS_SCRIPT = SCRIPTS.script("results.js", ("back", "clear", "opened"))
+RESULTS_SCRIPT = SCRIPTS.script("results/cards.js", ("back", "clear", "opened"))
 RESTS = "does not play in the new music"
 _DRUMS = "Whether this track is drums; so are all tracks that share its channel."
 _MOST_ROWS = 40
@@ -148,7 +148,7 @@ def _track(row: TrackFacts, plays_on: bool) -> str:
 
 
 def results_value(session: Session) -> dict[str, object]:
-    """Return what the page's list of results shows: see results.js.
+    """Return what the page's list of results shows: see results/cards.js.
 
     They are the result that is shown with a card for each variation, and the jobs that the server
     knows, some of which were discarded.

@@ -116,7 +116,7 @@ def build_page(
                 )
                 results = gr.HTML(
                     {},
-                    html_template=static("results.html"),
+                    html_template=static("results/cards.html"),
                     elem_id="results",
                     apply_default_css=False,
                     js_on_load=RESULTS_SCRIPT,

@@ -191,13 +191,14 @@ def _upload() -> UploadWidgets:
         elem_id="write-upload",
         height=52,
     )
-    with gr.Row(elem_classes="examples"):
-        new_piece = gr.Button("New piece", size="sm", elem_classes=["chip", "new-piece"])
-        examples = [
-            (example, gr.Button(example.label, size="sm", elem_classes=classes))
-            for example in EXAMPLES
-            for classes in [["chip", f"chip-{example.name}"]]
-        ]
+    with gr.Row(elem_classes="sources"):
+        with gr.Row(elem_classes="examples"):
+            new_piece = gr.Button("New piece", size="sm", elem_classes=["chip", "new-piece"])
+            examples = [
+                (example, gr.Button(example.label, size="sm", elem_classes=classes))
+                for example in EXAMPLES
+                for classes in [["chip", f"chip-{example.name}"]]
+            ]
         gr.HTML(
             static("play/play.html"),
             elem_id="write-play",

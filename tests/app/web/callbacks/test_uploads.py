@@ -49,6 +49,7 @@ def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
     assert f"<h2>{EXAMPLES[1].label}</h2>" in view.card
 
 
+SUFFIXES = {"midi": "mid", "score": "musicxml"}
 NEW = "Continue\nwrites a new piece of 16 bars"
 
 
@@ -345,7 +346,7 @@ def test_an_edit_that_is_impossible_says_why_and_a_malformed_one_changes_nothing
         assert after["prompt"] == view.frame["prompt"]
         assert work_of(calls).upload is upload
     view = edit(calls, variation=-1, semitones=1)
-    assert view.frame["prompt"]["files"][0] == "midi"
-    for kind in ("midi", "ogg"):
+    assert view.frame["prompt"]["files"][:2] == ["midi", "score"]  # also of a file
+    for kind in ("midi", "ogg", "score"):
         answer = calls.files.file({"job": view.frame["job"], "variation": -1, "kind": kind})
-        assert answer["path"].endswith(f"My-prompt.{kind.replace('midi', 'mid')}"), answer
+        assert answer["path"].endswith(f"My-prompt.{SUFFIXES.get(kind, kind)}"), answer

@@ -1,7 +1,7 @@
 // The cards of results, which this browser keeps (shelf.js), and the token by which the server recognises a
 // reloaded page. `props.value`: what results_value of cards.py returns.
 
-import { give } from "./drop.js";
+import { give } from "../drop.js";
 import { clear, keep, load } from "./shelf.js";
 import { zipOf } from "./zip.js";
 
