@@ -223,6 +223,7 @@ def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
     page.upload(write_midi(Score(12, (drums, bass, keys))))
     card(page, "the piano model ignores drums")
     page.part("open-tracks").click()
+    page.locator("#write-facts summary").click()
     boxes = page.part("tracks").locator("input[type=checkbox]")
     assert boxes.count() >= 4
     boxes.nth(boxes.count() - 2).uncheck()  # the electric piano, as a prompt
