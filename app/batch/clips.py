@@ -20,6 +20,7 @@ from app.batch.anchors import RealKind, check_real_music
 from app.batch.excerpt import ClipKind, begin_of
 from app.batch.manifest import Row, sha256_of
 from app.batch.mirex import PROMPT_BARS, is_mirex, midi_of_prompt
+from app.compose.fill.passage import music_like
 from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt.prompt import read_prompt
@@ -212,7 +213,7 @@ def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
 
 def sources_of_nothing(options: BatchOptions, models: Models) -> list[Source]:
     """Return the sources of pieces without a prompt: one for each condition or model."""
-    usual = models.suited(None, options.music.style or "")
+    usual = models.suited(music_like(options.music.band), options.music.style or "")
     asked = models.names if options.models else (usual,)
     conditions = options.conditions or [
         Condition(name, options.music, model=name) for name in asked

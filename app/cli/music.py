@@ -24,7 +24,7 @@ from app.cli.arguments import (
 )
 from app.cli.outputs import Targets
 from app.compose import replay
-from app.compose.fill.passage import find_instrument, parse_bars
+from app.compose.fill.passage import find_instrument, music_like, parse_bars
 from app.compose.options import NEW_PIECE_BARS, MusicOptions, only_for
 from app.compose.plan.asked import (
     cannot_write,
@@ -240,6 +240,7 @@ def _automatic(models: Models, score: Score | None, music: MusicOptions) -> Musi
     Print why, if it is not the usual one.
     """
     style = music.style or ""
+    score = score or music_like(music.band)
     usual, name = models.suited(score), models.suited(score, style)
     if name != usual:
         print(f"model {name}: {cannot_write(style, usual)}", file=sys.stderr)

@@ -16,6 +16,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from app.compose.fill.passage import music_like
+from app.compose.options import MusicOptions
 from app.compose.plan.asked import lacks_style, styles_of
 from relpe.decoding.base import Backend, Precision, StepsMaker
 from relpe.decoding.choose import choose_steps, why_not_compiled
@@ -39,6 +41,8 @@ _LOG = logging.getLogger(__name__)
 DEFAULT = "piano"
 """The released model that generates music without a prompt."""
 _PIANOS = range(8)
+PLAIN = MusicOptions()
+"""Nothing is asked for."""
 
 AskedFor: TypeAlias = str | Path | Sequence[str | Path] | None
 """A model by name or folder, several of them, or the released ones (None)."""
@@ -238,9 +242,9 @@ class Models:
             self._tokenizers[name] = load_tokenizer(find_checkpoint(self._places[name]))
         return self._tokenizers[name]
 
-    def to_generate(self, style: str = "") -> MusicModel:
+    def to_generate(self, options: MusicOptions = PLAIN) -> MusicModel:
         """Return the automatic choice for music without a prompt: see `suited`."""
-        return self.load(self.suited(None, style))
+        return self.load(self.suited(music_like(options.band), options.style or ""))
 
     def to_continue(self, score: Score, style: str = "") -> MusicModel:
         """Return the automatic choice for a prompt: see `suited`."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from app.compose.fill.passage import find_band
 from tokenization.analysis.keys import pitch_classes
 from tokenization.midi.drums import parse_drums
 from tokenization.plan_text import parse_chart, parse_form
@@ -34,6 +35,9 @@ MAX_SECONDS = 600.0
 """Maximum generation time of a job of the page."""
 MAX_WAITING = 8
 """Default maximum number of jobs in the queue of a model on the page."""
+
+METRES = ("2/4", "3/4", "4/4", "5/4", "6/4", "7/8", "9/8", "12/8")
+"""Metres that can be asked for, of different lengths: the tokens do not tell 6/8 from 3/4."""
 
 Range = tuple[float, float | None]
 """Least and greatest value, or None for no upper bound; integers if the option is an integer."""
@@ -62,10 +66,11 @@ def within(most: Range, scripts: Range | None = None, page: Range | None = None)
 class Widget(NamedTuple):
     """How the page shows an option."""
 
-    kind: Literal["slider", "choice", "number", "text"]
+    kind: Literal["slider", "choice", "number", "text", "list", "several"]
+    """A `list` can be searched, and so can one of which `several` are chosen."""
     label: str
-    section: Literal["length", "main", "plan", "seed", "creativity", "key", "steering", "cutoff"]
-    """`plan` is *Form and chords*; the last four are the sections of *Advanced*, in order."""
+    section: Literal["left", "over", "expert"]
+    """In the left column, over the piano roll, or under *Expert*."""
     info: str = ""
     """Text below the label; if empty, the option's help."""
     step: float = 1
@@ -119,7 +124,7 @@ class MusicOptions:
         16,
         "bars of new music",
         within((1, 4096), scripts=(1, 256), page=(1, 64)),
-        widget=Widget("slider", "Length", "length", "How much new music to generate."),
+        widget=Widget("slider", "Length", "left"),
     )
     seconds: float | None = option(
         None,
@@ -150,7 +155,9 @@ class MusicOptions:
         None,
         "random seed (default: a new seed, which is reported)",
         within((0, LARGEST_SEED), scripts=(-1, LARGEST_SEED), page=(0, LARGEST_SEED)),
-        widget=Widget("number", "Seed", "seed", "The same seed and settings give the same music."),
+        widget=Widget(
+            "number", "Seed", "expert", "The same seed and settings give the same music."
+        ),
     )
     distance: float = option(
         0.0,
@@ -161,7 +168,7 @@ class MusicOptions:
         widget=Widget(
             "slider",
             "How far from the prompt",
-            "main",
+            "expert",
             "The share of the new bars that must not copy a whole bar of your piece: 0.25 is every "
             "fourth bar, 1 all of them. 0: the model chooses.",
             step=0.125,
@@ -175,7 +182,7 @@ class MusicOptions:
         widget=Widget(
             "slider",
             "Temperature",
-            "creativity",
+            "expert",
             "Lower is more predictable, higher more varied.",
             step=0.01,
         ),
@@ -187,7 +194,7 @@ class MusicOptions:
         widget=Widget(
             "slider",
             "Top-p",
-            "creativity",
+            "expert",
             "Sample only from the most likely notes that together have this probability.",
             step=0.01,
         ),
@@ -196,7 +203,7 @@ class MusicOptions:
         0,
         "sample only from the N most likely tokens; 0: from all",
         within((0, 1000), page=(0, 100)),
-        widget=Widget("slider", "Top-k", "cutoff"),
+        widget=Widget("slider", "Top-k", "expert"),
         letter="k",
     )
     min_p: float = option(
@@ -204,7 +211,7 @@ class MusicOptions:
         "sample only from tokens at least this fraction as likely as the most likely one; 0: from "
         "all",
         within((0.0, 1.0), page=(0.0, 0.3)),
-        widget=Widget("slider", "Min-p", "cutoff", step=0.01),
+        widget=Widget("slider", "Min-p", "expert", step=0.01),
         letter="m",
     )
     key: str | None = option(
@@ -212,9 +219,9 @@ class MusicOptions:
         "key or scale of the new notes except drums, such as C, F#m, Bb, D dorian or A minor "
         "pentatonic (default: chosen by the model)",
         widget=Widget(
-            "text",
+            "list",
             "Key",
-            "key",
+            "over",
             "Key or scale of the new notes, such as C, F#m or D dorian.",
         ),
     )
@@ -226,7 +233,7 @@ class MusicOptions:
         widget=Widget(
             "text",
             "Form",
-            "plan",
+            "over",
             "Sections with their bars, such as B8 A8. A letter of your piece brings its section "
             "back.",
             letters=200,
@@ -240,7 +247,7 @@ class MusicOptions:
         widget=Widget(
             "text",
             "Chords",
-            "plan",
+            "over",
             "One or two a bar, such as Am | F | C | G7 E7; fewer bars repeat, and ? leaves a bar "
             "to the model.",
             letters=2000,
@@ -250,13 +257,34 @@ class MusicOptions:
         None,
         "style of the new music, one of those of the model, such as waltz "
         "(default: chosen by the model)",
-        widget=Widget("text", "Style", "plan", "One of the styles of the model."),
+        widget=Widget("list", "Style", "over"),
+    )
+    tempo: float | None = option(
+        None,
+        "tempo of the piece in quarter notes per minute (default: chosen by the model)",
+        within((20, 300), scripts=(0, 300), page=(20, 300)),
+        only="nothing",
+        widget=Widget("text", "Tempo", "over", letters=6),
+        letter="q",
+    )
+    metre: str | None = option(
+        None,
+        f"metre of the piece, one of {', '.join(METRES)} (default: chosen by the model)",
+        only="nothing",
+        widget=Widget("list", "Metre", "over"),
+    )
+    band: str | None = option(
+        None,
+        "instruments that play, separated by commas, such as 'drums, acoustic bass, "
+        "electric piano 1': names of General MIDI (default: chosen by the model)",
+        only="nothing",
+        widget=Widget("several", "Band", "over", letters=400),
     )
     density: float = option(
         0.0,
         "approximate number of notes per bar, all instruments together; 0: chosen by the model",
         within((0.0, 200.0), page=(0.0, 60.0)),
-        widget=Widget("slider", "Density (notes per bar)", "steering"),
+        widget=Widget("slider", "Density (notes per bar)", "expert"),
         letter="d",
     )
     repetition: float = option(
@@ -267,7 +295,7 @@ class MusicOptions:
         widget=Widget(
             "slider",
             "Avoid repetition",
-            "steering",
+            "expert",
             "How strongly to avoid repeating the previous bar, from 0 (off) to 1. How much comes "
             "back is about earlier bars.",
             step=0.05,
@@ -280,7 +308,7 @@ class MusicOptions:
         "longer than two bars, from 0 (off) to 1",
         within((0.0, 1.0)),
         only="prompt",
-        widget=Widget("slider", "Keep instruments playing", "steering", step=0.05),
+        widget=Widget("slider", "Keep instruments playing", "expert", step=0.05),
         letter="c",
     )
     recall: float = option(
@@ -292,7 +320,7 @@ class MusicOptions:
         widget=Widget(
             "slider",
             "Similarity to the prompt",
-            "steering",
+            "expert",
             "How strongly each instrument keeps to its own notes and rhythms of the prompt, for "
             "several instruments. Whole bars: see How far from the prompt.",
             step=0.05,
@@ -307,7 +335,7 @@ class MusicOptions:
         widget=Widget(
             "slider",
             "How much comes back",
-            "steering",
+            "expert",
             "How strongly earlier bars of the piece come back, from 0 (off) to 1 (as in real "
             "music).",
             step=0.05,
@@ -322,7 +350,7 @@ class MusicOptions:
         widget=Widget(
             "choice",
             "Ending",
-            "steering",
+            "left",
             "End all notes at the last bar line, come to rest on the tonic in the last bar, or let "
             "the model end the piece. Automatic: a cadence without a prompt, otherwise bar line.",
             choices=("Automatic", "Bar line", "Cadence", "Natural"),
@@ -335,7 +363,7 @@ class MusicOptions:
         widget=Widget(
             "choice",
             "Variations",
-            "main",
+            "left",
             "Number of pieces to choose from; each has its own seed.",
         ),
     )
@@ -348,7 +376,7 @@ class MusicOptions:
         widget=Widget(
             "slider",
             "Takes",
-            "creativity",
+            "expert",
             "Number of versions generated for each variation; the one most like real music is "
             "kept.",
         ),
@@ -370,7 +398,7 @@ class MusicOptions:
         widget=Widget(
             "slider",
             "Study the piece first",
-            "main",
+            "expert",
             "Seconds in which the model learns your piece before it writes; 0: none.",
         ),
         letter="u",
@@ -410,6 +438,10 @@ class MusicOptions:
             parse_drums(self.drums)
         if self.key is not None:
             pitch_classes(self.key)
+        if self.metre is not None and self.metre not in METRES:
+            raise ValueError(f"metre is {self.metre!r}, expected one of {', '.join(METRES)}")
+        if self.band is not None:
+            find_band(self.band)
         if self.chords is not None:
             parse_chart(self.chords)
         if self.form is not None:
@@ -429,13 +461,6 @@ def described(options: type[MusicOptions]) -> dict[str, Option]:
 
 
 OPTIONS = described(MusicOptions)
-STEERING = tuple(
-    name
-    for name, entry in OPTIONS.items()
-    if entry.only is None and entry.widget and entry.widget.section in ("key", "steering")
-    if name != "memory"  # the pointer is part of the model
-)
-"""Options that bias the tokens of any music, with or without a prompt."""
 
 
 def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
@@ -445,6 +470,8 @@ def only_for(music: Literal["prompt", "nothing"]) -> tuple[str, ...]:
 
 OF_PROMPT = only_for("prompt")
 """Options that only apply to continuations."""
+OF_NOTHING = only_for("nothing")
+"""Options that only apply to pieces from nothing."""
 
 
 STUDYING = ("study", "study_steps")

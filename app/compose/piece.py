@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from app.compose.fill.passage import find_band, music_like
 from app.compose.new_bars import NewBars, in_bars
 from app.compose.options import with_ending
 from app.compose.plan.asked import (
@@ -25,12 +26,16 @@ from relpe.decoding.generate import Request
 from relpe.decoding.sampling import SamplingOptions
 from tokenization.analysis.accidents import accidents
 from tokenization.analysis.keys import named_key
-from tokenization.constraints.bar_limit import BarLimit
+from tokenization.constraints.bar_limit import BarLimit, PlannedBar
 from tokenization.constraints.distance import Distance
+from tokenization.constraints.head import Head
+from tokenization.constraints.presence import LONGEST_REST, Presence
 from tokenization.constraints.rule import ConstrainedGrammar, rule_after_prompt
+from tokenization.errors import TokenizerError
+from tokenization.grid import STEPS_PER_BEAT
 from tokenization.measures.takes import Choice, Ranking, bars_before, rank_ids
 from tokenization.remi.documents.coordinates import Coordinates
-from tokenization.remi.vocabulary import BAR, BOS
+from tokenization.remi.vocabulary import BAR, BOS, TEMPO, TEMPO_EDGES
 from tokenization.score import Score
 
 if TYPE_CHECKING:
@@ -185,20 +190,33 @@ class Opening:
         if key is not None:
             context.append(families.key + key.tonic + 12 * key.minor)
         check_style(options, model.name, tokenizer)
+        tracks = None if options.band is None else find_band(options.band)
+        if families.only_track >= 0 and music_like(options.band) is not None:
+            raise TokenizerError(
+                f"the {model.name} model writes for one piano; choose a model of several "
+                "instruments, such as groove, or leave the band out"
+            )
         # for seconds, an estimate that is long enough
         count = options.bars if options.seconds is None else int(options.seconds) + 1
         key = closing_key(options)
         asked = asked_bars(options, count, key=key)
         context = with_style(np.array(context), options, tokenizer)
         grammar = tokenizer.grammar(
-            tempo="bar_line",
-            time_signature=options.form is None,  # a bar in another metre brings nothing back
+            tempo="bar_line" if options.tempo is None else "never",
+            # a bar in another metre brings nothing back
+            time_signature=options.form is None and options.metre is None,
             end=ends,
+            tracks=tracks,
             write=False,
             bars=dict(enumerate(asked, 1)),
         ).resume(context)
         limit = BarLimit(1, options.bars, seconds=options.seconds, last=families.last * ends)
         biases = steer(options, grammar, (), asked_chords(options, count, key), key)
+        if head := _head(options):
+            biases += (Head(head),)
+        if tracks is not None and families.only_track < 0:
+            rests = dict.fromkeys(tokenizer.track_ranks(tracks), LONGEST_REST)
+            biases += (Presence(rests, rests),)  # each begins at once
         rule = ConstrainedGrammar(grammar, limit, biases)
         return cls(model, options, context, (BOS,), rule, key=key)
 
@@ -237,6 +255,17 @@ class Opening:
             ids = np.append(ids, families.write)  # the last bar is to be written
         coordinates = Coordinates.before(ids, families)
         return Request(self.context, self.rule, seeds, sampling, coordinates)
+
+
+def _head(options: MusicOptions) -> tuple[int, ...]:
+    """Return the ids of the metre and of the tempo that are asked for."""
+    head: list[int] = []
+    if options.metre is not None:
+        beats, unit = map(int, options.metre.split("/"))
+        head.append(PlannedBar(4 * STEPS_PER_BEAT * beats // unit, 0, 0).time_signature)
+    if options.tempo is not None:
+        head.append(TEMPO + int(np.searchsorted(TEMPO_EDGES, options.tempo) - 1))
+    return tuple(head)
 
 
 def _bars_before(sample: Sample[ConstrainedGrammar]) -> int:

@@ -104,7 +104,7 @@ def script(bank: Modules) -> str:
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
 EVENTS = (
-    *("continue_this", "discard", "edit", "favourite", "plan", "plan_new", "redo", "region"),
-    *("replay", "select", "stop", "tracks", "undo", "write"),
+    *("discard", "edit", "plan", "redo", "region", "replay", "select", "stop"),
+    *("tracks", "undo"),
 )
 """Events that the player triggers."""

@@ -141,6 +141,8 @@ class VariationFrame(TypedDict, total=False):
     """A short summary such as "212 notes · 0:27"."""
     accidents: str
     """What listeners may take for mistakes, in one line."""
+    best: bool
+    """Whether it is the best of several variations, as takes are ranked."""
 
 
 class Frame(TypedDict, total=False):
@@ -171,8 +173,6 @@ class Frame(TypedDict, total=False):
     can_undo: bool
     can_redo: bool
     can_discard: bool
-    favourites: list[int]
-    """The variations that are among the favourites of the session."""
     busy: bool
     """Whether a job is running: Stop is offered, and the region cannot be changed."""
     example: bool

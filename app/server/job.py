@@ -18,6 +18,7 @@ from app.compose.options import OPTIONS, MusicOptions
 from app.compose.plan.asked import ASKED, Met, chords_met, form_met, heard_before
 from app.compose.plan.lead_sheet import LeadSheet, plan_of
 from app.compose.plan.sections import until, with_asked
+from app.compose.plan.sheet_music import is_for_piano, sheet_music
 from app.compose.tracks import instrument_name
 from app.errors import DiskError
 from app.files import safe_name
@@ -128,7 +129,7 @@ class Job:
             job=self.id,
             phase=phase,
             title=self.title,
-            subtitle=f"{what} · {self.model.name} model",
+            subtitle=what,
             line=line,
             status=status,
             progress=progress,
@@ -249,6 +250,12 @@ class Job:
                 rows["missed"] = [bar for one in met if one.what == "chords" for bar in one.missed]
                 frame["sheet"] = rows
             self.variations.append(frame)
+        choices = [piece.choice for piece in pieces]
+        likeness = [
+            one.likenesses[one.best] - 1e3 * one.accidents[one.best].any for one in choices if one
+        ]
+        if 1 < len(likeness) == len(pieces):
+            self.variations[likeness.index(max(likeness))]["best"] = True
 
     def _without_notes(self, piece: Piece) -> list[str]:
         """Return which of the tracks to be written have no notes; empty if all have some."""
@@ -308,7 +315,7 @@ class Job:
         if kind == "new_midi" and upload is None:
             raise LookupError("a piece from nothing has no file of new music; request midi")
         is_prompt = upload is not None and variation == PROMPT_ALONE
-        downloads = {d.kind: d for d in DOWNLOADS if is_prompt and d.kind == "midi"}
+        downloads = {d.kind: d for d in DOWNLOADS if is_prompt and d.kind in prompt_files(upload)}
         if not is_prompt:
             downloads = self._files(self.pieces[variation])
         if kind not in downloads:
@@ -335,7 +342,8 @@ class Job:
 
     def _content(self, variation: int, kind: str) -> bytes:
         if self.upload is not None and variation == PROMPT_ALONE:
-            return self.upload.whole.data
+            whole = self.upload.whole
+            return sheet_music(whole.score) if kind == "score" else whole.data
         piece = self.pieces[variation]
         content = self._files(piece)[kind].content
         assert content is not None
@@ -409,7 +417,6 @@ class Job:
                 *([f"closes in {key_name(piece.key)}"] if piece.key else []),
                 *facts,
                 plural(piece.new.num_notes, "new note"),
-                f"{piece.tokens_per_second:.0f} tokens/s",
                 f"{self.model.name} on {self.model.device}",
             ]
         )
@@ -482,6 +489,13 @@ class Job:
             options = piece.studied.settled(options)
         settings = replay.settings(options, self.model, prompt, data)
         return (json.dumps(settings, indent=2) + "\n").encode()
+
+
+def prompt_files(upload: Upload | None) -> list[str]:
+    """Kinds of files of an upload, except sound."""
+    if upload is None:
+        return []
+    return ["midi", *(["score"] if is_for_piano(upload.whole.score) else [])]
 
 
 def _clock(seconds: float) -> str:

@@ -7,7 +7,6 @@ import secrets
 import shutil
 import threading
 import time
-import zipfile
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,10 +25,9 @@ from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
 from app.server.store import KeptJobs, SessionFolders
 from app.server.studies import Studies
-from relpe.files import atomic_write
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator, Sequence
+    from collections.abc import Collection, Generator, Iterator
 
     from app.compose.models import Models
     from app.compose.prompt.prompt import Prompt
@@ -186,7 +184,7 @@ class Studio:
             elif model_name is not None:
                 model = self.models.load(model_name)
             else:
-                model = self.models.to_generate(options.style or "")
+                model = self.models.to_generate(options)
             job = Job(model, upload, options, soundfont=self.soundfont)
             if listens:
                 job.listen()
@@ -285,27 +283,6 @@ class Studio:
         _, kept_job = self.kept.get(job)
         score, ids = kept_job.sound.score(variation)
         return kept_job.file(variation, "midi").read_bytes(), score, ids
-
-    def packed(self, variations: Sequence[tuple[str, int]]) -> Path:
-        """Return a ZIP file with the music and the settings of variations, given by job and number.
-
-        Raises:
-            LookupError: there is no such variation.
-            DiskError: the file cannot be written.
-        """
-        files = [
-            (number, self.file(job, variation, kind))
-            for number, (job, variation) in enumerate(variations, 1)
-            for kind in ("midi", "replay")
-        ]
-        path = self.folders.new(self.kept.get(variations[0][0])[0]) / "favourites.zip"
-        try:
-            with atomic_write(path) as beside, zipfile.ZipFile(beside, "w") as archive:
-                for number, file in files:
-                    archive.write(file, f"{number:02d}_{file.name}")
-        except OSError as error:
-            raise DiskError(error) from error
-        return path
 
     def again(self, job: str) -> list[MusicOptions]:
         """Return the options that generate each variation of a job again.

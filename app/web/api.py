@@ -24,7 +24,7 @@ from gradio.data_classes import FileData
 from gradio_client.utils import is_file_obj_with_meta
 
 from app.audio.synth.soundfont import SoundError
-from app.compose.fill.passage import Passage, find_instrument, find_tracks
+from app.compose.fill.passage import Passage, find_instrument, find_tracks, music_like
 from app.compose.models import Models
 from app.compose.options import (
     NEW_PIECE_BARS,
@@ -168,7 +168,7 @@ class Calls:
         with self._job_of(request) as job:
             options = options_of(sent)
             models = self._models_of(sent)
-            name = models.suited(None, options.style or "")
+            name = models.suited(music_like(options.band), options.style or "")
             return self._compose(None, options, job, request, name)
 
     def _models_of(self, sent: Mapping[str, object]) -> Models:

@@ -3,54 +3,52 @@
 from __future__ import annotations
 
 import html
-import json
 import re
-import time
+from collections.abc import Sequence
 from itertools import islice
 
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt.report import TrackFacts
+from app.player.frames import Frame, TrackFrame, VariationFrame
 from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload
-from app.text import duration, listed, plural
+from app.text import duration, plural
 from app.web.assets import SCRIPTS
 from app.web.session import Session
 
 CARD_SCRIPT = SCRIPTS.script("card.js", ("forget", "too_large", "drums"))
-RESULTS_SCRIPT = SCRIPTS.script("results.js", ("back", "opened"))
+RESULTS_SCRIPT = SCRIPTS.script("results/cards.js", ("back", "clear", "opened"))
 RESTS = "does not play in the new music"
 _DRUMS = "Whether this track is drums; so are all tracks that share its channel."
 _MOST_ROWS = 40
+_MOST_NOTES = 300
+"""About as many notes are drawn on a card."""
 _MOST_CHART_ROWS, _MOST_LETTERS = 256, 64
 
 
-def card(upload: Upload, why: str) -> str:
-    """HTML that describes an upload; `why` says why this model continues it."""
+def card(upload: Upload) -> str:
+    """HTML that describes an upload, most of it folded."""
     facts = upload.prompt.facts
     seconds = int(upload.whole.facts.seconds)
-    cells = {
-        "Length": f"{seconds // 60}:{seconds % 60:02d}",
-        "Bars": f"{upload.whole.bars:,}",
-        "Metre": facts.metre,
-        "Tempo": f"{facts.bpm:.0f} bpm",
-        "Notes": f"{upload.whole.facts.notes:,}",
-        "Tracks": f"{facts.tracks}",
-    }
-    numbers = "".join(
-        f"<div><dt>{name}</dt><dd>{html.escape(text)}</dd></div>" for name, text in cells.items()
-    )
+    brief = [
+        plural(upload.whole.bars, "bar"),
+        facts.metre,
+        f"{facts.bpm:.0f} bpm",
+        *([upload.sheet.key] if upload.sheet.key and any(upload.sheet.chords) else []),
+    ]
+    size = f"{seconds // 60}:{seconds % 60:02d}, {plural(upload.whole.facts.notes, 'note')}"
     shown = [notice for notice in facts.notices if notice != upload.whole.facts.beats_notice]
     if silence := seconds_left_out(upload.whole.score):
         shown.append(f"the sound leaves out {duration(silence)} of silence at the start")
     notices = "".join(f"<li>{html.escape(sentence(notice))}</li>" for notice in shown)
+    summary, tracks = _tracks(upload)
     return (
         f"<article class='card'><header><h2>{html.escape(upload.title)}</h2>"
         "<button type='button' data-forget aria-label='Remove the file' title='Remove the file'>"
-        "×</button></header>"
-        f"<dl>{numbers}</dl>{_sheet(upload.sheet)}{_tracks(upload)}"
-        f"<p class='used'>{html.escape(_used(upload))} {html.escape(why)}</p>"
+        f"×</button></header><p>{html.escape(' · '.join(brief))}</p>"
         + (f"<ul class='notices'>{notices}</ul>" if notices else "")
-        + "</article>"
+        + f"<details><summary>{summary}</summary><p>{size}</p>{_sheet(upload.sheet)}"
+        f"{tracks}</details><p class='used'>{html.escape(_used(upload))}</p></article>"
     )
 
 
@@ -70,13 +68,10 @@ def _used(upload: Upload) -> str:
     if upload.passage is not None:
         if upload.problem:
             return upload.problem
-        return (
-            f"The {upload.model.name} model writes {upload.written}; everything else stays as it "
-            "is."
-        )
+        return f"The model writes {upload.written}; everything else stays as it is."
     first, last = upload.first_bar, upload.bars
     which = f"bar {last}" if first == last else f"bars {first:,} to {last:,}"
-    return f"The model reads {which}; new music begins in bar {last + 1:,}."
+    return f"Reads {which}; new music begins in bar {last + 1:,}."
 
 
 def sentence(text: str) -> str:
@@ -107,19 +102,20 @@ def _sheet(sheet: LeadSheet) -> str:
     )
     left = len(sheet.chords) - (rows[-1].first_bar - 1 + len(rows[-1].bars))
     more = f"<p>and {plural(left, 'more bar')}</p>" if left else ""
-    opened = " open" if len(rows) <= 4 else ""
     return (
         f"<p class='form'>Key <b>{sheet.key}</b>{form and f' · Form <b>{form}</b>'}</p>"
-        f"<details class='chart'{opened}><summary>Chords</summary><div><table>{body}</table>{more}"
-        "</div></details>"
+        f"<div class='chart'><table>{body}</table>{more}</div>"
     )
 
 
-def _tracks(upload: Upload) -> str:
-    """Return a row per track: name, instrument, drums, notes, why the model does not read it."""
+def _tracks(upload: Upload) -> tuple[str, str]:
+    """Return how many tracks the model reads, and a row per track.
+
+    A row has name, instrument, drums, notes, and why the model does not read the track.
+    """
     rows, parts = upload.prompt.facts.rows, upload.prompt.parts
     if not rows:
-        return ""
+        return "Details", ""
     played = [parts.may_play(track) for track in upload.whole.score.tracks]
     used, may_play = sum(row.heard for row in rows), sum(played)
     if len(rows) == 1:
@@ -133,8 +129,7 @@ def _tracks(upload: Upload) -> str:
     items = "".join(map(_track, rows[:_MOST_ROWS], played))
     more = len(rows) - _MOST_ROWS
     items += f"<li class='more'>and {more} more</li>" if more > 0 else ""
-    opened = " open" if len(rows) <= 4 else ""
-    return f"<details class='tracks'{opened}><summary>{summary}</summary><ul>{items}</ul></details>"
+    return summary, f"<ul class='tracks'>{items}</ul>"
 
 
 def _track(row: TrackFacts, plays_on: bool) -> str:
@@ -152,57 +147,61 @@ def _track(row: TrackFacts, plays_on: bool) -> str:
     )
 
 
-def results_list(session: Session) -> str:
-    """Return the results of a session as buttons, the newest first; empty if there are none."""
-    shown = session.work.frame.get("job", "")
-    items = []
-    for index, result in reversed(list(enumerate(session.results))):
-        frame = result.step.frame
-        if frame.get("job", "") in session.discarded:
-            continue
-        accidents = _accidents([row.get("accidents", "") for row in frame.get("variations", [])])
-        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(result.finished_at))
-        count = len(frame.get("variations", []))
-        several = f" · {count} variations" if count > 1 else ""
-        here = " aria-current='true'" if frame.get("job", "") == shown else ""
-        items.append(
-            f"<li><button type='button' data-index='{index}'{here}>"
-            f"<b>{html.escape(frame.get('title', ''))}</b>"
-            f"<span>{html.escape(frame.get('subtitle', ''))}{several}</span>"
-            f"{accidents and f'<small>{html.escape(accidents)}</small>'}"
-            f"<time datetime='{when}'></time></button></li>"  # the browser fills it in
-        )
-    listed = f"<h2>Results of this session</h2><ul>{''.join(items)}</ul>" if items else ""
-    return listed + _favourites(session)
+def results_value(session: Session) -> dict[str, object]:
+    """Return what the page's list of results shows: see results/cards.js.
 
-
-def _accidents(lines: list[str]) -> str:
-    """Return the accidents of all variations in a short line; empty if there are none."""
-    having = [number for number, line in enumerate(lines, 1) if line]
-    if len(having) > 1:
-        return f"Accidents in variations {listed([*map(str, having)])}"
-    alone = "".join(lines)
-    return sentence(f"variation {having[0]}: {alone}" if alone and len(lines) > 1 else alone)
-
-
-def _favourites(session: Session) -> str:
-    """Return the favourites of a session, and a button that downloads them.
-
-    The text is empty if there are none.
+    They are the result that is shown with a card for each variation, and the jobs that the server
+    knows, some of which were discarded.
     """
-    if not session.favourites:
-        return ""
-    results = {one.step.frame.get("job", ""): index for index, one in enumerate(session.results)}
-    items: list[str] = []
-    for one in reversed(session.favourites):
-        opens = f"data-index='{results[one.job]}'" if one.job in results else "disabled"
-        items.append(
-            f"<li><button type='button' {opens}><b>★ {html.escape(one.title)}</b>"
-            f"<span>{html.escape(one.text)}</span></button></li>"
+    frame = session.work.frame
+    job = frame.get("job", "") if session.request is not None else ""
+    return {
+        "job": job,
+        "cards": _result_cards(frame) if job else [],
+        "known": [one.step.frame.get("job", "") for one in session.results],
+        "discarded": sorted(session.discarded),
+    }
+
+
+def _result_cards(frame: Frame) -> list[dict[str, object]]:
+    """Return a card for each variation of a result."""
+    rows = frame.get("variations", [])
+    cards: list[dict[str, object]] = []
+    for number, row in enumerate(rows):
+        texts = [frame.get("subtitle", ""), sentence(row.get("accidents", "")).rstrip(".")]
+        name = frame.get("title", "")
+        cards.append(
+            {
+                "job": frame.get("job", ""),
+                "variation": number,
+                "name": f"{name} {number + 1}" if len(rows) > 1 else name,
+                "text": " · ".join(filter(None, texts)),
+                "best": row.get("best", False),
+                "roll": small_roll(frame, row),
+            }
         )
-    pairs = html.escape(json.dumps([one[:2] for one in session.favourites]))
-    return (
-        f"<h2>Favourites</h2><ul>{''.join(items)}<li><button type='button' class='zip' "
-        f"data-zip='{pairs}'><b>Download as ZIP</b><span>MIDI and settings</span></button></li>"
-        "</ul><p role='alert'></p>"
-    )
+    return cards
+
+
+def small_roll(frame: Frame, row: VariationFrame) -> str:
+    """Return the notes of a variation as SVG, those of the prompt paler; at most `_MOST_NOTES`."""
+    prompt = frame.get("prompt")
+    layers = [_notes(prompt["tracks"]) if prompt else [], _notes(row.get("tracks", []))]
+    every = [note for notes in layers for note in notes]
+    end = max((on + size for on, size, _ in every), default=1)
+    low, high = min((n[2] for n in every), default=0), max((n[2] for n in every), default=1)
+    paths = []
+    for kind, notes in zip(("old", "new"), layers, strict=True):
+        bars = "".join(
+            f"M{160 * on // end} {38 - 34 * (pitch - low) // max(high - low, 1)}"
+            f"h{max(160 * size // end, 1)}"
+            for on, size, pitch in notes[:: len(every) // _MOST_NOTES + 1]
+        )
+        paths.append(f"<path class='{kind}' d='{bars}'/>")
+    return f"<svg viewBox='0 0 160 40' aria-hidden='true'>{''.join(paths)}</svg>"
+
+
+def _notes(tracks: Sequence[TrackFrame]) -> list[list[int]]:
+    """Return onset, duration and pitch of packed notes, see `pack_tracks`."""
+    texts = (text for track in tracks for text in track["notes"].split(";") if text)
+    return [[int(number) for number in text.split(",")[:3]] for text in texts]

@@ -5,7 +5,6 @@ Widgets are in `tabs`, callbacks in `callbacks`; `app.server` does the work.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,13 +15,12 @@ from gradio.events import Dependency
 
 from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
-from app.compose.plan.asked import ASKED
 from app.compose.tracks import instrument_names
 from app.player import assets as player
 from app.server.downloads import MENU
 from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
-from app.web.assets import SCRIPTS
+from app.web.assets import SCRIPTS, static
 from app.web.callbacks import Callbacks
 from app.web.callbacks.settings import ASKED_BY_ROWS, PLANNED
 from app.web.cards import RESULTS_SCRIPT
@@ -31,17 +29,27 @@ from app.web.session import FIRST_EXAMPLE
 from app.web.tabs.about import ABOUT_SCRIPT, about
 from app.web.tabs.music import (
     CREATIVITY,
+    OVER,
     MusicWidgets,
     UploadWidgets,
     build_music_tab,
-    key_note,
     mood_of,
     of_unit,
     roll_dice,
+    titles_of,
 )
 from app.web.tabs.study import StudyForm, build_study_tab
+from app.web.view import ONLY_PROMPT
 
 TITLE = "relpe"
+_SHOWN = """(...values) => [
+  Number(document.querySelector("#player .player")?.dataset.shown ?? 0), ...values.slice(1, %d)
+]"""
+"""Replaces the first value that is sent by the variation that the player shows."""
+_MASTHEAD = (
+    "<header><div class='mark' aria-hidden='true'><i></i><i></i><i></i></div>"
+    f"<h1>{TITLE}</h1><p class='tagline'>Music, continued</p></header>"
+)
 
 
 def build_page(
@@ -72,19 +80,16 @@ def build_page(
     def mix(request: object) -> dict[str, object]:
         return calls.files.mix(request)
 
-    def favourites(request: object) -> dict[str, object]:
-        return calls.files.favourites(request)
-
     with gr.Blocks(
         title=f"{TITLE} · music, continued",
         analytics_enabled=False,
         fill_width=True,
     ) as page:
         gr.HTML(
-            _masthead(models),
+            _MASTHEAD,
             elem_id="masthead",
             apply_default_css=False,
-            js_on_load=SCRIPTS.script("page.js"),
+            js_on_load=SCRIPTS.script("page.js", values=titles_of(models)),
         )
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
@@ -98,6 +103,9 @@ def build_page(
                         js_on_load=ABOUT_SCRIPT,
                     )
             with gr.Column(elem_id="stage"):
+                with gr.Row(elem_id="over"):
+                    for name in OVER:
+                        music.form.options[name].render()
                 roll = gr.HTML(
                     finished_example(FIRST_EXAMPLE),
                     html_template=player.template(MENU, [*instrument_names(), "Drums"]),
@@ -107,16 +115,18 @@ def build_page(
                     elem_id="player",
                 )
                 results = gr.HTML(
+                    {},
+                    html_template=static("results/cards.html"),
                     elem_id="results",
                     apply_default_css=False,
                     js_on_load=RESULTS_SCRIPT,
-                    server_functions=[favourites],
+                    server_functions=[file],
                 )
 
-        upload, filled = music.upload, music.form.filled
+        upload, filled, options = music.upload, music.form.filled, music.form.options
         view: list[Component] = [roll, results, upload.card, upload.beats]
-        view += [music.model, *music.action, *(music.form.options[name] for name in ASKED)]
-        view += [music.form.options["bars"], music.form.unit]
+        view += [music.model, *music.action, *(options[name] for name in OVER)]
+        view += [options["bars"], music.form.unit, *(options[name] for name in ONLY_PROMPT)]
         for read in _wire_upload(calls, upload, view):
             _on(read.then, calls.settings.fill_form, None, filled)
         _wire_form(calls, music, roll, view)
@@ -142,19 +152,15 @@ def _wire_player(
     _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)
     for event, call in (
         (roll.discard, calls.jobs.discard),
-        (roll.favourite, calls.history.favour),
         (roll.undo, calls.history.undo),
         (roll.redo, calls.history.redo),
-        (roll.plan_new, calls.uploads.plan_new),
         (results.back, calls.history.go_back),
+        (results.clear, calls.history.clear),
         (results.opened, calls.history.adopt),
     ):
         _on(event, call, None, view)
-    selected = _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
-    edited = _on(roll.edit, calls.uploads.edit, None, view)
-    continued = _on(roll.continue_this, calls.uploads.continue_this, None, view)
-    for taken in (selected, edited, continued):  # a result that is worked on clears the form
-        _on(taken.then, calls.settings.fill_form, None, filled)
+    _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
+    _on(roll.edit, calls.uploads.edit, None, view)
 
 
 def _wire_upload(
@@ -167,7 +173,8 @@ def _wire_upload(
     for example, chip in upload.examples:
         reads.append(_on(chip.click, calls.uploads.take_example, gr.State(example.name), view))
     _on(upload.card.too_large, calls.uploads.too_large, None, view)
-    reads.append(_on(upload.card.forget, calls.uploads.forget, None, view))
+    begins = (upload.new_piece.click, upload.card.forget)
+    reads += [_on(event, calls.uploads.new_piece, None, view) for event in begins]
     _on(upload.card.drums, calls.uploads.choose_drums, None, view)
     _on(upload.beats.input, calls.uploads.count_anew, upload.beats, view)
     return reads
@@ -178,19 +185,26 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
     form, action = music.form, music.action
     options = form.options
     _on(music.model.input, calls.uploads.choose_model, music.model, view)
-    for event in (action.go.click, roll.write):
-        begun = _on(event, calls.jobs.begin, form.asked, [options["seed"], *view], checked=False)
+    shown = gr.Number(0, visible=False)  # which variation the player shows
+    how = {"checked": False, "js": _SHOWN % (len(form.asked) + 1)}
+    for begun in (
+        _on(
+            action.go.click, calls.jobs.begin, [shown, *form.asked], [options["seed"], *view], **how
+        ),
+        _on(action.again.click, calls.jobs.again, None, [options["seed"], *view]),
+    ):
         _on(begun.failure, calls.jobs.refuse, None, view)
         job = _on(begun.success, calls.jobs.compose, music.listen, roll, job=True)
         for over in (job.success, job.failure):  # `then` does not run when the queue is full
-            _on(over, calls.jobs.end, None, view)
+            ended = _on(over, calls.jobs.end, None, view)
+            _on(ended.then, calls.settings.fill_form, None, form.filled)
     _on(action.stop.click, calls.jobs.stop_job)
     _on(action.discard.click, calls.jobs.discard, None, view)
 
     timing = [options["bars"], form.unit, options["variations"], options["study"]]
     for widget in timing:
-        estimate = calls.settings.estimate
-        _on(widget.change, estimate, timing, action.estimate, last_only=True, checked=False)
+        estimate, given = calls.settings.estimate, [action.go, action.estimate]
+        _on(widget.change, estimate, timing, given, last_only=True, checked=False)
     planned = [form.unit if name == "unit" else options[name] for name in PLANNED]
     for widget in planned:
         _on(widget.change, calls.settings.plan, planned, view, last_only=True, checked=False)
@@ -202,7 +216,6 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
         _on(slider.input, mood_of, drawing, form.creativity, last_only=True)
     _on(form.dice.click, roll_dice, None, [options["seed"], form.fresh])
     _on(options["seed"].input, lambda: False, None, form.fresh)
-    _on(options["key"].blur, key_note, options["key"], form.key_note)
 
 
 def _wire_study(calls: Callbacks, form: StudyForm) -> None:
@@ -226,6 +239,7 @@ def _on(
     job: bool = False,
     last_only: bool = False,
     checked: bool = True,
+    js: str | None = None,
 ) -> Dependency:
     """Bind a callback, which runs at once, or in the queue if it is a `job`.
 
@@ -244,17 +258,5 @@ def _on(
         preprocess=checked,
         show_progress="hidden",
         api_visibility="private",
-    )
-
-
-def _masthead(models: Models) -> str:
-    sizes = [f"{name}: {models.load(name).parameters / 1e6:.1f} M weights" for name in models.names]
-    *before, last = models.names
-    names = f"{', '.join(before)} and {last}" if before else last
-    text = html.escape(f"Ready · {names} model{'s' if before else ''}")
-    sizes_html = html.escape("Available models: " + ", ".join(sizes))
-    return (
-        "<header><div class='mark' aria-hidden='true'><i></i><i></i><i></i></div>"
-        f"<h1>{TITLE}</h1><p class='tagline'>Music, continued</p>"
-        f"<p class='model' title='{sizes_html}'><i aria-hidden='true'></i>{text}</p></header>"
+        js=js,
     )

@@ -30,12 +30,14 @@ OPENED_ANEW = (
     "The page was reloaded, which stopped the music that was being generated; your earlier results "
     "are still here."
 )
+RESTARTED = (
+    "The server was restarted and has lost what this page showed. The results below are kept in "
+    "this browser: press one to go on from it."
+)
 MOST_STEPS = 30
 """Number of steps that can be undone."""
 MOST_RESULTS = 40
 """Number of results that a session keeps, the newest ones."""
-MOST_FAVOURITES = 40
-"""Number of favourites that a session keeps, the newest ones."""
 MOST_BYTES = 512 << 20
 """Memory of the music of all sessions."""
 MOST_BYTES_OF_SESSION = 64 << 20
@@ -59,31 +61,25 @@ class Step(NamedTuple):
     """Job whose result was discarded by this step."""
 
 
-class FinishedJob(NamedTuple):
-    """A finished job."""
-
-    step: Step
-    finished_at: float
-    """Time in seconds since the epoch."""
-
-
-class Favourite(NamedTuple):
-    """A variation that the user likes."""
-
-    job: str
-    variation: int
-    title: str
-    text: str
-
-
 class Asked(NamedTuple):
     """A waiting or running job, and the state of the workspace before the job."""
 
     upload: Upload | None
     options: MusicOptions
     model: str | None
-    job: threading.Event
     before: Step
+    job: threading.Event | None = None
+    """Set once it has begun; it stops the job."""
+
+
+class FinishedJob(NamedTuple):
+    """A finished job."""
+
+    step: Step
+    finished_at: float
+    """Time in seconds since the epoch."""
+    asked: Asked
+    """The request, which can be repeated."""
 
 
 @dataclass
@@ -115,6 +111,10 @@ class Workspace:
     """The text of its field; so are the chords."""
     chords: str = ""
     style: str = ""
+    key: str = ""
+    metre: str = ""
+    band: str = ""
+    tempo: str = ""
     distance: float = MusicOptions.distance
     ending: Ending = MusicOptions.ending
 
@@ -205,7 +205,6 @@ class Session:
         """Number of files that are being read; no job begins meanwhile."""
         self.work = Workspace(None, finished_example(FIRST_EXAMPLE))
         self.results: list[FinishedJob] = []
-        self.favourites: list[Favourite] = []
         self.discarded: set[str] = set()
         """Jobs whose results are not listed, until undo brings them back."""
         self.asked: Asked | None = None
@@ -238,7 +237,7 @@ class Session:
             if work.past and work.past[-1].frame is asked.before.frame:
                 work.past.pop()
             return False
-        result = FinishedJob(work.step, time.time())
+        result = FinishedJob(work.step, time.time(), asked)
         self.results = [*self.results, result][-MOST_RESULTS:]
         return True
 
@@ -246,21 +245,20 @@ class Session:
         """Reset the values of the form, as a reloaded page shows the defaults."""
         self.work.length, self.work.unit = MusicOptions.bars, "bars"
         self.work.variations, self.work.study = MusicOptions.variations, MusicOptions.study
-        self.work.form = self.work.chords = self.work.style = ""
+        for name in ("form", "chords", "style", "key", "metre", "band", "tempo"):
+            setattr(self.work, name, "")
         self.work.distance, self.work.ending = MusicOptions.distance, MusicOptions.ending
 
     def shown(self) -> Frame:
         """Return the frame that the player shows, with the actions that are possible."""
         work, busy = self.work, self.asked is not None
         done = work.frame.get("phase") == "done"
-        job = work.frame.get("job", "")
         lost = Frame(alert=OPENED_ANEW) if work.frame is self.lost_in else Frame()
         state = Frame(
             busy=busy,
             can_undo=bool(work.past) and not busy,
             can_redo=bool(work.future) and not busy,
             can_discard=busy or done,
-            favourites=[one.variation for one in self.favourites if one.job == job],
         )
         if self.asked is not None:
             asked, options = self.asked.upload, self.asked.options
@@ -274,17 +272,13 @@ class Session:
             state["timeline"] = blank_timeline(plan["bars"] if plan else MusicOptions.bars)
         return work.frame | lost | state
 
-    def favour(self, variation: int) -> None:
-        """Add a variation of the result that is shown to the favourites, or remove it."""
-        frame = self.work.frame
-        key = frame.get("job", ""), variation
-        others = [one for one in self.favourites if one[:2] != key]
-        if len(others) == len(self.favourites):
-            several = len(frame.get("variations", [])) > 1
-            text = frame.get("subtitle", "")
-            text += f" · variation {variation + 1}" if several else ""
-            others.append(Favourite(*key, frame.get("title", ""), text))
-        self.favourites = others[-MOST_FAVOURITES:]
+    @property
+    def request(self) -> Asked | None:
+        """The request of the result that is shown; None if none is, or if it is not known."""
+        if self.work.frame.get("phase") != "done":
+            return None
+        job = self.work.frame.get("job", "")
+        return next((one.asked for one in self.results if one.step.frame.get("job") == job), None)
 
     def discard(self) -> None:
         """Discard the result that is shown; undo brings it back."""

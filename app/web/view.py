@@ -6,36 +6,31 @@ import html
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
+from app.compose.fill.passage import music_like
 from app.compose.new_bars import in_bars
-from app.compose.options import OPTIONS, MusicOptions
-from app.compose.plan.asked import ASKED, cannot_write, lacks_style, styles_of
+from app.compose.options import OF_NOTHING, OF_PROMPT, OPTIONS, MusicOptions
+from app.compose.plan.asked import cannot_write, lacks_style, not_a_style, styles_of
 from app.player.frames import Frame
 from app.player.plan import no_chords
 from app.server.studio import Studio
-from app.server.uploads import Upload
-from app.text import duration
-from app.web.cards import card, results_list, sentence
+from app.text import duration, plural
+from app.web.cards import card, results_value, sentence
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
 from app.web.session import AUTOMATIC, Session, Sessions, Workspace
 from app.web.tabs.about import model_line
+from app.web.tabs.music import ANY, NO_SPEED, OVER, explanation, key_problem, length_slider
 
-BY_FILE = "The model that suits your file."
 READING_NOW = "<p>The file is being read.</p>"
-_NUM_SHOWN = 11 + len(ASKED)
-"""Number of widgets in `View.show`."""
+ONLY_PROMPT = tuple(name for name in OF_PROMPT if OPTIONS[name].widget)
+"""The options with a widget that are of use beside a piece only."""
+WITHOUT_PIECE = "Of use beside a piece that is continued."
 OF_THE_SELECTION = "The selected bars have a length of their own."
-NO_SPEED = "<p>The time is estimated after the model's first piece.</p>"
-
-
-def action(upload: Upload | None) -> str:
-    """Return the text of the button that begins a job."""
-    if upload is None:
-        return "Generate"
-    return "Write here" if upload.passage else "Continue"
 
 
 def session_of(request: gr.Request) -> str:
@@ -86,7 +81,8 @@ class View:
         """Return the values of all widgets that may change, in the order of `build_page`'s `view`.
 
         Player and list of results; card and beats of the upload; model, buttons and estimate; the
-        fields of `ASKED`; length and its unit. While a file is `reading`, no job can begin.
+        fields over the roll; length and its unit; options of use beside a piece. While a file is
+        `reading`, no job can begin.
         """
         with session.lock:
             self.sessions.trim(session)
@@ -94,25 +90,60 @@ class View:
             able = not (work.upload and work.upload.problem)
             return (
                 self.player(session, alert),
-                results_list(session),
+                results_value(session),
                 *self._of_upload(work),
                 self._model_choice(work),
                 gr.Button(
-                    action(work.upload),
+                    self.verb(work),
                     visible=not running,
                     interactive=able and not (reading or session.reading),
                 ),
+                gr.Button(visible=not running and session.request is not None),
                 gr.Button(visible=running),
                 gr.Button(visible=running),
                 "" if running else self.estimate(work, reading=bool(reading or session.reading)),
-                *self._plan_fields(work),
+                *self._over(work),
                 *self._length(work),
+                *self._only_prompt(work),
             )
+
+    def verb(self, work: Workspace) -> str:
+        """Return the text of the button that begins a job, with what it writes in a second line."""
+        upload, frame, length = work.upload, work.frame, work.length
+        if upload is not None and upload.passage and frame.get("phase") != "done":
+            return f"Continue\nwrites {upload.written}"
+        many = "new music"
+        if length is not None:
+            many = plural(int(length), "bar" if work.unit == "bars" else "second")
+        after = upload.bars if upload is not None else 0
+        if frame.get("phase") == "done":  # the result that is shown
+            lines = frame.get("variations", [])[0].get("timeline") or frame.get("timeline")
+            after = lines["bars"].count(";") - 1 if lines else after
+        return (
+            f"Continue\nwrites {many} after bar {after}"
+            if after
+            else (
+                f"Continue\nwrites a new piece of {many}"
+                if length
+                else "Continue\nwrites a new piece"
+            )
+        )
 
     @property
     def unchanged(self) -> tuple[object, ...]:
         """Values of `show` that change nothing."""
-        return (gr.skip(),) * _NUM_SHOWN
+        return (gr.skip(),) * (12 + len(OVER) + len(ONLY_PROMPT))
+
+    def planned(self, session: Session, bars: int | None = None) -> tuple[object, ...]:
+        """Return the values of the player and of the fields over the roll only.
+
+        With `bars`, also the length, which has grown to them.
+        """
+        length: list[object] = [gr.skip(), gr.skip()]
+        if bars is not None:
+            length = [length_slider(MusicOptions(bars=bars)), gr.Radio(value="bars")]
+        others, skipped = [gr.skip()] * 9, [gr.skip()] * len(ONLY_PROMPT)
+        return self.player(session), *others, *self._over(session.work), *length, *skipped
 
     def player(self, session: Session, alert: str = "") -> dict[str, object]:
         """Return the value of the player."""
@@ -120,31 +151,45 @@ class View:
         # Gradio sends only values that have changed, but repeated alerts must also be sent
         return {**frame, "serial": next(self._serial)}
 
-    def _plan_fields(self, work: Workspace) -> Iterator[gr.Textbox]:
-        """Yield the fields of form, chords and style: grey, with the reason, if of no use.
+    def _over(self, work: Workspace) -> Iterator[Component]:
+        """Yield the fields over the roll, with what is wrong with them: grey if they are of no use.
 
         A field with a text can be emptied.
         """
         models = self.studio.models
         names = models.names if work.model == AUTOMATIC else (work.model,)
         styles = sorted({one for name in names for one in styles_of(models.tokenizer(name))})
-        reasons = {"chords": no_chords(work.upload.sheet) if work.upload else ""}
-        if not styles:
-            reasons["style"] = f"The {self._model(work)} model has no styles."
-        for option in ASKED:
-            why, widget = reasons.get(option, ""), OPTIONS[option].widget
-            info = widget.info if widget else ""
-            if option == "style":
-                info = f"One of: {', '.join(styles)}."
-            able = not why or bool(getattr(work, option))
-            yield gr.Textbox(info=why or info, interactive=able)
+        useless = {"chords": no_chords(work.upload.sheet) if work.upload else ""}
+        wrong = {"key": key_problem(work.key), "style": ""}
+        if styles:
+            wrong["style"] = not_a_style(work.asked_style, styles)
+        has_result = work.frame.get("phase") == "done"
+        for name in OVER:
+            why, text = useless.get(name, ""), getattr(work, name)
+            how: dict[str, Any] = {
+                "info": why or wrong.get(name) or None,
+                "interactive": not why or bool(text),
+            }
+            if name in OF_NOTHING:
+                how = {"visible": work.upload is None and not has_result}
+            if name == "style":
+                yield gr.Dropdown([ANY, *styles], visible=bool(styles), **how)
+            elif name in ("key", "metre", "band"):
+                yield gr.Dropdown(**how)
+            else:
+                yield gr.Textbox(**how)
+
+    def _only_prompt(self, work: Workspace) -> Iterator[gr.Slider]:
+        """Yield the options that are of use beside a piece only: grey without one."""
+        has_piece = work.upload is not None or work.frame.get("phase") == "done"
+        for name in ONLY_PROMPT:
+            info = explanation(OPTIONS[name]) if has_piece else WITHOUT_PIECE
+            yield gr.Slider(info=info, interactive=has_piece)
 
     def _length(self, work: Workspace) -> tuple[gr.Slider, gr.Radio]:
         """Return length and unit: grey, with the reason, while selected bars are written."""
         is_gap = work.upload is not None and work.upload.passage is not None
-        widget = OPTIONS["bars"].widget
-        usual = widget.info if widget else ""
-        info = OF_THE_SELECTION if is_gap else usual
+        info = OF_THE_SELECTION if is_gap else None
         return gr.Slider(info=info, interactive=not is_gap), gr.Radio(interactive=not is_gap)
 
     def _model(self, work: Workspace) -> str:
@@ -157,7 +202,7 @@ class View:
         If the choice of the model is automatic, any suitable one will do.
         """
         models, upload = self.studio.models, work.upload
-        score = upload.whole.score if upload else None
+        score = upload.whole.score if upload else music_like(work.band)
         name = self._model(work)
         if work.model == AUTOMATIC and upload is not None and upload.passage is not None:
             name = models.to_fill(upload.whole.score, upload.passage, style).name
@@ -165,6 +210,9 @@ class View:
             name = models.suited(score, style)
         if not lacks_style(style, models.tokenizer(name)):
             return ""
+        every = {one for each in models.names for one in styles_of(models.tokenizer(each))}
+        if every and style not in every:
+            return not_a_style(style, sorted(every))
         able = models.with_style(score, style)
         remedy = f"Choose {' or '.join(able)}, or clear Style" if able else "Clear Style"
         return f"{sentence(cannot_write(style, name))} {remedy}."
@@ -173,16 +221,15 @@ class View:
         """Return the chosen model, and a line about the model that will be used."""
         models, name = self.studio.models, self._model(work)
         info = model_line(models, name)
-        if work.upload is None and work.model == AUTOMATIC:
-            info = BY_FILE
-            if why := self._why_not_usual(work, name):
-                info = f"{name}, because {why}."
+        if work.model == AUTOMATIC:
+            why = self._why_not_usual(work, name)
+            info = f"{name}, because {why}." if why else f"{name}: {info}"
         return gr.Radio(value=work.model, info=info)
 
     def _why_not_usual(self, work: Workspace, name: str) -> str:
         """Why the usual model is not the automatic choice; empty if it is."""
         models, upload = self.studio.models, work.upload
-        usual = models.suited(upload.whole.score if upload else None)
+        usual = models.suited(upload.whole.score if upload else music_like(work.band))
         if name == usual:
             return ""
         if lacks_style(work.asked_style, models.tokenizer(usual)):
@@ -197,23 +244,7 @@ class View:
         facts = work.upload.whole.facts
         about = facts.beats_notice  # the card leaves it out
         beats = gr.Radio(value=facts.beats, visible=bool(about), info=sentence(about))
-        return work.note + card(work.upload, self._why(work)), beats
-
-    def _why(self, work: Workspace) -> str:
-        """Why this model continues an upload."""
-        if work.upload is None or work.upload.problem:
-            return ""
-        name = work.upload.model.name
-        other = self._why_not_usual(work, name) if work.model == AUTOMATIC else ""
-        if work.upload.passage is not None:
-            return sentence(f"It was chosen because {other}") if other else ""
-        if work.model != AUTOMATIC:
-            return f"The {name} model continues it, as you chose."
-        if len(self.studio.models.names) < 2:
-            return f"The {name} model continues it."
-        reasons = {"piano": "only pianos play", "groove": "drums or several instruments play"}
-        reason = other or reasons.get(name)
-        return f"The {name} model continues it" + (f", because {reason}." if reason else ".")
+        return work.note + card(work.upload), beats
 
     def estimate(self, work: Workspace, *, reading: bool = False) -> str:
         """How long the music will take, or why it cannot be generated, as HTML."""
@@ -246,4 +277,8 @@ class View:
     def new_model(self, work: Workspace) -> str:
         """Name of the model that generates a piece from nothing."""
         models = self.studio.models
-        return work.model if work.model in models.names else models.suited(None, work.asked_style)
+        return (
+            work.model
+            if work.model in models.names
+            else models.suited(music_like(work.band), work.asked_style)
+        )

@@ -4,7 +4,7 @@
 
 A CORPUS is a folder or a zip of MIDI files, or a part of it: `pop909.zip#solo/` selects the files
 with `solo/` in their paths. Onsets and ends are rounded to the nearest of 4, 8, 12 or 24 positions
-of a quarter note, lengths to those of the vocabulary on that grid (`docs/pages/concepts/tokens.md`).
+of a quarter note, lengths to those of the vocabulary (`docs/pages/concepts/tokens.md`) there.
 Errors are in seconds at the tempos of the file. Drift is the change of the end of the piece when
 tempos are rounded to whole quarters per minute from 30 to 240.
 """

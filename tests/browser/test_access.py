@@ -72,7 +72,7 @@ def test_all_states_meet_wcag_fit_the_screen_and_give_reasons(
         page.part("asked-chords").locator("button").first.click()
         found += violations(page, "chords of a bar")
         page.keyboard.press("Escape")
-        page.button("Continue").click()
+        page.go.click()
         page.phase("composing")
         found += violations(page, "composing") + page.evaluate(GREY)
         finish(page)
@@ -82,7 +82,7 @@ def test_all_states_meet_wcag_fit_the_screen_and_give_reasons(
         assert page.part("note-delete").is_disabled()
         found += violations(page, "editing") + page.evaluate(GREY)
         page.button("Edit notes").click()
-        page.part("rewrite").click()
+        page.part("in-bars").click()
         page.wait_for_selector("[data-part=selection]:not([hidden])")
         found += violations(page, "selected bars")
         for name in ("Write", "Study", "About"):
@@ -100,7 +100,10 @@ def tab_stops(page):
     while len(stops) < 80:
         page.keyboard.press("Tab")
         stop = page.evaluate(STOP)
-        if stop is None:
+        if stop is None and stops:  # Gradio's lists let go of the focus before it moves on
+            page.keyboard.press("Tab")
+            stop = page.evaluate(STOP)
+        if stop is None or stop == next(iter(stops), None):
             break
         stops.append(stop)
     assert len(stops) < 80
@@ -120,7 +123,7 @@ def test_tab_stops_once_in_each_group_from_top_to_bottom(page, model):
     page.button("Funk").click()
     page.phase("prompt")
     tab_stops(page)
-    page.button("Continue").click()
+    page.go.click()
     finish(page)
     parts = [stop["part"] for stop in tab_stops(page)]
     order = ["zoom-out", "roll", "play", "loop", "file-midi"]
@@ -128,17 +131,17 @@ def test_tab_stops_once_in_each_group_from_top_to_bottom(page, model):
 
 
 def test_arrow_keys_reach_every_button_of_a_group(page):
-    ballad, waltz = page.button("Ballad"), page.button("Waltz")
-    ballad.focus()
+    first, waltz = page.button("New piece"), page.button("Waltz")
+    first.focus()
     names = []
-    for _ in range(5):
+    for _ in range(6):
         names.append(page.evaluate("document.activeElement.innerText"))
         page.keyboard.press("ArrowRight")
-    assert names == ["Ballad", "Waltz", "Pop", "Funk", "Barcarole"]
-    assert in_focus(ballad)
-    page.keys("End", "Home", "ArrowRight")
+    assert names == ["New piece", "Ballad", "Waltz", "Pop", "Funk", "Barcarole"]
+    assert in_focus(first)
+    page.keys("End", "Home", "ArrowRight", "ArrowRight")
     assert in_focus(waltz)
-    assert [node.evaluate("node => node.tabIndex") for node in (ballad, waltz)] == [-1, 0]
+    assert [node.evaluate("node => node.tabIndex") for node in (first, waltz)] == [-1, 0]
     page.keyboard.press("Enter")
     page.wait_for_selector("#write-facts h2:has-text('Waltz')")
     page.get_by_label("bars", exact=True).first.focus()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from urllib.parse import urlsplit
 
 import mido
 import pytest
@@ -13,8 +14,9 @@ from playwright.sync_api import expect
 
 from app.compose.plan.sheet_music import sheet_music
 from tests.support import fakes
-from tests.support.browser import box_of, centre, opened
+from tests.support.browser import Tab, box_of, centre, opened
 from tests.support.scores import performance
+from tests.support.served import served
 from tokenization.midi import read_midi, write_midi
 from tokenization.score import Score, Track
 
@@ -31,15 +33,18 @@ def download_from_menu(page, kind):
 
 
 def results(page):
-    return page.locator("#results button")
+    return page.locator("#results li")
 
 
 def seed_field(page):
+    """The field of the seed, which is unfolded."""
+    if not page.locator("#controls .seed").is_visible():
+        page.expert()
     return page.locator("#controls .seed input[type=number]").locator("visible=true")
 
 
 def test_the_empty_page_plays_an_example_and_another_is_loaded_with_one_click(page):
-    assert page.button("Generate").is_enabled()
+    assert page.go.is_enabled()
     page.button("Hear this example").click()
     page.wait_for_selector(".player.playing")
     assert page.evaluate(NOW) > 10  # playback starts shortly before the new music
@@ -48,7 +53,7 @@ def test_the_empty_page_plays_an_example_and_another_is_loaded_with_one_click(pa
     card(page, "3/4")
     page.phase("prompt")
     assert page.evaluate(NOW) == 0
-    assert page.button("Continue").is_enabled()
+    assert page.go.is_enabled()
     page.button("Play").click()  # before anything is generated
     page.wait_for_function(f"{NOW} > 0")
 
@@ -57,18 +62,18 @@ def test_upload_region_continue_play_and_download(page, model):
     model.speed = 40.0
     page.upload(fakes.example_midi(bars=12), "Evening song.mid")
     card(page, "96 bpm")
-    card(page, "reads bars 1 to 12")
+    card(page, "Reads bars 1 to 12")
     page.button("Last 8 bars").click()
-    card(page, "reads bars 5 to 12")
+    card(page, "Reads bars 5 to 12")
     assert page.part("region-bars").inner_text() == "bars 5–12"
     start = page.locator(".player-handle.from")
     x, y = centre(start)
     bar = (centre(page.locator(".player-handle.to"))[0] - x) / 8
     page.drag((x, y), (x + 2 * bar, y))
-    card(page, "reads bars 7 to 12")
+    card(page, "Reads bars 7 to 12")
     start.focus()
     page.keyboard.press("ArrowLeft")
-    card(page, "reads bars 6 to 12")
+    card(page, "Reads bars 6 to 12")
 
     page.locator("#controls .segments label", has_text="2").locator("visible=true").first.click()
     page.set_length(2)
@@ -103,29 +108,24 @@ def test_upload_region_continue_play_and_download(page, model):
     page.wait_for_function(f"{NOW} > {sought}")
 
 
-def test_continue_this_undo_results_and_discard(page):
+def test_continue_another_try_undo_results_and_discard(page):
     page.upload(fakes.example_midi(bars=2))
     card(page, "96 bpm")
     page.set_length(3)
     page.compose()
-    page.button("Continue this").click()
-    page.phase("prompt")
-    card(page, "new music begins in bar 6")
+    expect(page.go).to_have_text("Continue writes 3 bars after bar 5")
     page.compose()
     assert "after bar 5" in page.part("subtitle").inner_text()
-    expect(results(page)).to_have_count(2)
-    page.button("Undo").click()
-    page.phase("prompt")
-    page.button("Undo").click()
+    page.button("Another try").click()
+    expect(results(page)).to_have_count(3)
     page.phase("done")
-    assert "after bar 2" in page.part("subtitle").inner_text()
-    results(page).first.click()
-    page.shows("after bar 5")
-    page.button("Discard").click()
-    expect(results(page)).to_have_count(1)
-    page.button("Undo").click()
-    expect(results(page)).to_have_count(2)
     assert "after bar 5" in page.part("subtitle").inner_text()
+    page.button("Discard").click()
+    expect(results(page)).to_have_count(2)
+    page.button("Undo").click()
+    expect(results(page)).to_have_count(3)
+    results(page).last.locator("[data-show]").click()
+    page.shows("after bar 2", "[data-part=subtitle]")
 
 
 DROP = """([songs, place]) => {
@@ -190,7 +190,7 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, running, model, brow
     _, first = page.downloaded()
     model.speed = 5.0
     page.set_length(32)
-    page.button("Continue").click()
+    page.go.click()
     page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
     count = len(model.ended)
 
@@ -208,7 +208,7 @@ def test_a_page_that_is_opened_anew_keeps_all_results(page, running, model, brow
     page.reload()
     page.shows("music that was being generated")
     expect(results(page)).to_have_count(1)
-    assert page.button("Continue").is_enabled()
+    assert page.go.is_enabled()
     page.phase("done")
     assert page.downloaded()[1] == first
     card(page, "96 bpm")
@@ -224,6 +224,7 @@ def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
     page.upload(write_midi(Score(12, (drums, bass, keys))))
     card(page, "the piano model ignores drums")
     page.part("open-tracks").click()
+    page.locator("#write-facts summary").click()
     boxes = page.part("tracks").locator("input[type=checkbox]")
     assert boxes.count() >= 4
     boxes.nth(boxes.count() - 2).uncheck()  # the electric piano, as a prompt
@@ -244,7 +245,7 @@ def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
 def test_a_piece_from_nothing_is_kept_discarded_or_ended_with_its_tab(page, model):
     model.speed = 5.0  # slow enough for a slow browser
     page.set_length(32)
-    page.button("Generate").click()
+    page.go.click()
     page.wait_for_function("/Bar [3-9] of 32/.test(document.body.innerText)")
     page.button("Stop and keep").click()
     page.phase("done")
@@ -252,13 +253,13 @@ def test_a_piece_from_nothing_is_kept_discarded_or_ended_with_its_tab(page, mode
     score = read_midi(midi)
     assert score.num_notes > 5
     assert score.end_ticks < 31 * 4 * score.ticks_per_beat  # of 32 bars
-    page.wait_for_function("/about \\d+ (s|min)/.test(document.body.innerText)")
-    page.button("Generate").click()
+    page.wait_for_function(r"/about \\d+ (s|min)/.test(document.body.innerText)")
+    page.go.click()
     page.phase("composing")
     page.button("Stop and discard").click()
     page.phase("done")
     assert page.downloaded()[1] == midi
-    page.button("Generate").click()
+    page.go.click()
     page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
     before = len(model.ended)
     page.goto("about:blank")
@@ -294,7 +295,6 @@ def test_a_refused_setting_is_told_in_its_place(page):
     expect(refusal).to_be_visible()
     page.set_length(8)
     expect(refusal).to_have_count(0)
-    page.get_by_role("button", name="Advanced").click()
     key = page.get_by_label("Key").locator("visible=true")
     unknown = page.get_by_text("is not a known key or scale")
     for typed, count in (("H", 1), ("D dorian", 0)):
@@ -302,8 +302,48 @@ def test_a_refused_setting_is_told_in_its_place(page):
         key.press("Tab")
         expect(unknown.locator("visible=true")).to_have_count(count)
     seed_field(page).fill("99999999999")
-    page.button("Generate").click()
+    page.go.click()
     page.shows("Seed is 99,999,999,999, expected")
     seed_field(page).fill("5")
-    page.compose("Generate")
+    page.compose()
     assert page.part("alert").is_hidden()
+
+
+def test_results_last_in_the_browser_are_named_starred_played_and_deleted(
+    browser, tmp_path_factory
+):
+    """Also after the server was restarted."""
+    context = browser.new_context()
+    tab = context.new_page()
+    with served(tmp_path_factory.mktemp("first"), speed=400.0) as running:
+        port = urlsplit(running.address).port
+        tab.goto(running.address)
+        page = Tab(tab)
+        page.wait_for_selector(".player-roll[aria-valuetext]")
+        page.upload_prompt(fakes.example_midi(bars=2), "Song.mid")
+        page.set_length(2)
+        page.compose()
+        expect(results(page)).to_have_count(1)
+        name = page.get_by_label("Name of the result")
+        name.fill("Morning & evening")
+        name.press("Enter")
+        page.get_by_role("button", name="Star Morning & evening").click()
+        page.get_by_role("button", name="Play Morning & evening").click()
+        page.wait_for_selector(".player.playing")
+        with page.expect_download() as download:
+            results(page).locator("a").click()
+        assert download.value.suggested_filename == "Morning-evening.mid"
+    with served(tmp_path_factory.mktemp("second"), speed=400.0, port=port):
+        page.goto(running.address)
+        page.shows("The server was restarted", "[data-part=alert]")
+        expect(results(page)).to_have_count(1)
+        assert page.get_by_label("Name of the result").input_value() == "Morning & evening"
+        results(page).locator("[data-show]").click()
+        page.phase("prompt")
+        card(page, "4 bars")
+        page.get_by_role("button", name="Delete all").click()
+        expect(results(page)).to_have_count(0)
+        page.reload()
+        page.wait_for_selector(".player-roll[aria-valuetext]")
+        expect(results(page)).to_have_count(0)
+    context.close()

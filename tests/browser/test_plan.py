@@ -16,9 +16,8 @@ BARS = 4
 
 @pytest.fixture(params=[(1280, 900)])
 def empty(bands, browser, request):
-    """A page without a piece, with the fields of form and chords open."""
+    """A page without a piece, which is new."""
     with opened(browser, bands, size=request.param) as tab:
-        tab.locator(".plan button", has_text="Form and chords").click()
         yield tab
 
 
@@ -32,14 +31,14 @@ def page(empty):
 @pytest.fixture
 def planned(empty):
     """The bars of a piece from nothing."""
-    empty.part("plan-new").click()
+    empty.button("New piece").click()
     empty.phase("prompt")
     empty.wait_for_selector("[data-part=asked-sections] button:enabled")
     return empty
 
 
 def field(page, name):
-    return page.locator(f".text-{name} :is(input, textarea)")
+    return page.locator(f".option-{name} :is(input, textarea)")
 
 
 def length(page):
@@ -59,7 +58,7 @@ def holds(page, name, text):
     """Waits until a field has this text."""
     page.wait_for_function(
         """([name, text]) =>
-        document.querySelector(`.text-${name} :is(input, textarea)`)?.value === text""",
+        document.querySelector(`.option-${name} :is(input, textarea)`)?.value === text""",
         arg=[name, text],
     )
 
@@ -105,14 +104,13 @@ def left_of(page, bar):
 
 
 def write(page):
-    page.part("continue").click()
-    page.phase("done")
+    page.compose()
     return page.part("settings").inner_text()
 
 
 def go_back(page):
     """Shows the prompt of a result again."""
-    page.part("other-prompt").click()
+    page.button("Undo").click()
     page.phase("prompt")
 
 
@@ -132,7 +130,7 @@ def test_chords_are_left_to_the_model_typed_clicked_removed_and_written(page):
     holds(page, "chords", "? | Am7 | ? | ?")
     row(page, "chords", "·", "Am7", "·", "·")
     asked(page, "Asked: chords in 1 of 4 bars")
-    known = page.evaluate("document.querySelector('.chart td:nth-child(3)').innerText")
+    known = page.evaluate("document.querySelector('.chart td:nth-child(3)').textContent")
     chord(page, 4).click()
     pick(page, known)
     row(page, "chords", "·", "Am7", "·", known)
@@ -205,8 +203,7 @@ def test_the_rows_are_those_of_the_selected_bars(page):
     type_chord(page, 3, "E7")
     holds(page, "chords", "? | ? | E7")
     row(page, "chords", "·", "·", "E7")
-    page.part("write").click()
-    page.phase("done")
+    page.compose()
     assert "chords ? | ? | E7" in page.part("settings").inner_text()
 
 
@@ -236,9 +233,7 @@ def test_a_loop_grows_in_five_ways_that_are_taken_back_and_cleared(page):
         assert settings in write(page)
         if name != "Next section":
             go_back(page)
-    page.button("Continue this").click()
     holds(page, "form", "")
-    asked(page, "The model chooses form and chords")
     assert "is cleared: Form, Length" in page.locator("#write-facts").inner_text()
     assert length(page).input_value() == str(MusicOptions.bars)
 
@@ -272,7 +267,7 @@ def test_a_piece_from_nothing_is_planned_in_the_same_rows(planned):
     settings = write(page)
     assert "6 bars requested" in settings
     assert "form A2 B4" in settings
-    page.part("plan-again").click()
-    row(page, "sections", "A", "B", "+")
+    page.button("New piece").click()
+    row(page, "sections", "+ section")
     page.part("undo").click()
     page.phase("done")

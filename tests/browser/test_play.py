@@ -54,7 +54,7 @@ def play(page, name):
 def listen(page, bars=8):
     page.set_length(bars)
     page.get_by_label("Listen while it is written").check()
-    page.button("Continue").click()
+    page.go.click()
 
 
 def wait_for_the_end(page):
@@ -115,7 +115,7 @@ def test_music_is_played_while_it_is_written_if_this_is_ticked(page, model):
     page.set_length(2)
     page.compose()
     assert page.locator(".player.playing").count() == 0
-    page.part("other-prompt").click()
+    page.button("Undo").click()
     page.phase("prompt")
     page.evaluate(
         """() => {

@@ -102,8 +102,8 @@ def test_a_region_is_chosen_by_handles_keys_and_chips_unless_a_job_runs(page):
     show(page, harness.prompt_frame() | {"busy": True})
     assert not start.is_visible()
     show(page, harness.done_frame())
-    page.part("other-prompt").click()
-    assert events(page)[-1] == ("region", {"first": 1, "last": 8})
+    page.part("at-end").click()  # the result becomes the piece
+    assert events(page)[-1] == ("select", {"variation": 0})
 
 
 def test_the_view_stays_with_a_region_and_moves_to_one_outside(page):
@@ -174,7 +174,7 @@ def test_the_menu_of_files_works_with_keys_and_requests_by_kind(page):
 
 
 def test_only_possible_actions_are_offered_and_a_grey_one_says_why(page):
-    offered = ("discard", "undo", "continue-this")
+    offered = ("discard", "undo")
     show(page, harness.prompt_frame())
     assert not any(page.part(name).is_visible() for name in offered)
     show_done(page, variations=2)
@@ -185,7 +185,6 @@ def test_only_possible_actions_are_offered_and_a_grey_one_says_why(page):
     assert events(page) == [
         ("discard", None),
         ("undo", None),
-        ("continue_this", {"variation": 1}),
         ("replay", {"variation": 1}),
     ]
     for possible, other in (("undo", "redo"), ("redo", "undo")):
@@ -193,7 +192,7 @@ def test_only_possible_actions_are_offered_and_a_grey_one_says_why(page):
         assert page.part(other).is_disabled()
         assert page.part(other).get_attribute("title") == f"There is nothing to {other}."
         page.keys("Control+z", "Control+Shift+z")
-    assert [name for name, _ in events(page)[4:]] == ["undo", "redo"]
+    assert [name for name, _ in events(page)[3:]] == ["undo", "redo"]
 
 
 def test_a_waiting_user_reads_one_line_and_the_bar_shows_a_known_fraction(page):

@@ -115,7 +115,7 @@ def test_everything_works_below_a_path_with_a_login_and_after_a_loss_of_the_conn
         page.upload(fakes.example_midi(bars=2))
         page.phase("prompt")
         page.set_length(32)
-        page.button("Continue").click()
+        page.go.click()
         page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
         outside.interrupt(1.0)
         page.shows("music that was being generated")

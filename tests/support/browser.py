@@ -76,10 +76,20 @@ class Tab:
         field.press("Tab")
         return field
 
-    def compose(self, name: str = "Continue") -> None:
-        """Press the button that starts a job and wait until it is done."""
-        self.button(name).click()
+    @property
+    def go(self) -> Locator:
+        """The button that begins a job: Continue."""
+        return self.page.locator(".go-music")
+
+    def compose(self) -> None:
+        """Press Continue and wait until the music is done."""
+        self.go.click()
+        self.page.wait_for_selector(".player:not([data-phase=done])")
         self.phase("done")
+
+    def expert(self) -> None:
+        """Unfold the settings for experts."""
+        self.page.get_by_role("button", name="Expert").click()
 
     def downloaded(self, where: str = "[data-part=file-midi]") -> tuple[str, bytes]:
         """Name and content of the file that a button downloads."""

@@ -21,24 +21,38 @@ class Seen(NamedTuple):
     """Contents of the page, in the order of `View.show`."""
 
     frame: dict
-    results: str
+    results: dict
     card: str
     beats: Any
     model: Any
     go: Any
+    again: Any
     stop: Any
     discard: Any
     estimate: str
+    key: Any
     form: Any
     chords: Any
     style: Any
+    tempo: Any
+    metre: Any
+    band: Any
     length: Any
     unit: Any
+    distance: Any
+    presence: Any
+    recall: Any
+    study: Any
 
 
 def seen(view):
     """The values of `View.show` by name."""
     return Seen(*view)
+
+
+def listed(view):
+    """The number of results that the page lists."""
+    return len(set(view.results["known"]) - set(view.results["discarded"]))
 
 
 def event(**data):
@@ -62,15 +76,15 @@ def shown(calls, who=SOMEONE):
     return seen(calls.view.show(calls.view.session(who)))
 
 
-def file_of(calls, view, kind="midi"):
-    """The path of a file of the first variation that is shown."""
-    request = {"job": view.frame["job"], "variation": 0, "kind": kind}
+def file_of(calls, view, kind="midi", variation=0):
+    """The path of a file of a variation that is shown."""
+    request = {"job": view.frame["job"], "variation": variation, "kind": kind}
     return Path(calls.files.file(request)["path"])
 
 
-def begin(calls, who=SOMEONE, **changed):
+def begin(calls, who=SOMEONE, variation=0, **changed):
     """Begins a job; returns its seed and the view."""
-    seed, *view = calls.jobs.begin(who, *(VALUES | changed).values())
+    seed, *view = calls.jobs.begin(who, variation, *(VALUES | changed).values())
     return seed, seen(view)
 
 

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 from app.compose.tracks import instrument_name, instrument_names, track_names
 from tokenization.errors import MidiError
-from tokenization.score import Track
+from tokenization.score import Score, Track
 
 DRUMS = 128
 """The number of drums among instruments, of which 0 to 127 are the programs of General MIDI."""
@@ -96,6 +96,27 @@ def find_tracks(text: str, tracks: Sequence[Track]) -> frozenset[int]:
     if not places:
         raise MidiError(f"no track is named; the tracks are {_listed(tracks)}")
     return frozenset(places)
+
+
+def find_band(text: str) -> tuple[Track, ...]:
+    """Return empty tracks of the instruments that are named, separated by commas.
+
+    An instrument that is named twice plays twice; drums are one track. Raises ValueError.
+    """
+    words = [word.strip().casefold() for word in text.split(",") if word.strip()]
+    band = sorted(0 if word == "piano" else find_instrument(word) for word in words)
+    if not band:
+        raise ValueError("the band has no instrument; name some, such as drums, acoustic bass")
+    drums = (Track.of([], is_drum=True),) * (DRUMS in band)
+    return drums + tuple(Track.of([], program) for program in band if program != DRUMS)
+
+
+def music_like(band: str | None) -> Score | None:
+    """Return music that suits the same models as a band; None for pianos, or without a band."""
+    tracks = find_band(band) if band else ()
+    if all(track.program < 8 and not track.is_drum for track in tracks):
+        return None
+    return Score(1, (Track.of([(0, 1, 36, 64)], is_drum=True),))
 
 
 def find_instrument(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,8 +28,18 @@ if TYPE_CHECKING:
     from tokenization.constraints.bar_limit import PlannedBar
     from tokenization.score import Score
 
-ASKED = ("form", "chords", "style")
+ASKED = ("form", "chords", "style", "metre", "band")
 """The options of this file."""
+_NEAR_STYLES = {
+    **dict.fromkeys(("bossa", "samba", "tango", "merengue", "reggaeton"), "latin"),
+    **dict.fromkeys(("salsa", "mambo", "rumba", "son", "cha cha"), "afro-cuban"),
+    **dict.fromkeys(("swing", "bebop", "big band"), "jazz"),
+    **dict.fromkeys(("rap", "trap", "lo-fi", "lofi", "r&b"), "hip hop"),
+    **dict.fromkeys(("edm", "techno", "house", "disco", "electronic"), "dance"),
+    **dict.fromkeys(("metal", "punk", "grunge"), "rock"),
+    **dict.fromkeys(("symphony", "film", "cinematic"), "orchestra"),
+}
+"""Names that people use for what the models call otherwise."""
 _MINOR = (1, 2, 6, 7, 8)
 """Indices of the qualities with a minor third."""
 _DOMINANT_FROM = 4
@@ -75,6 +86,18 @@ def cannot_write(style: str, model: str) -> str:
 def styles_of(tokenizer: Remi) -> tuple[str, ...]:
     """Names of the styles of a model."""
     return tokenizer.config.styles
+
+
+def not_a_style(style: str, styles: Sequence[str]) -> str:
+    """Return that a style is none of `styles`, and which are near; empty if it is one, or empty."""
+    if not style or style in styles:
+        return ""
+    name = style.casefold()
+    near = {known for word, known in _NEAR_STYLES.items() if word in name and known in styles}
+    near.update(get_close_matches(name, styles, 3, 0.6))
+    near.update(known for known in styles if known in name)
+    which = f"; near: {listed(sorted(near))}" if near else ""
+    return f"“{style[:40]}” is not a style{which}."
 
 
 def with_style(

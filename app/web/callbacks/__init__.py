@@ -22,8 +22,8 @@ class Callbacks:
         self.studio = studio
         self.view = View(studio)
         self.files = FileCallbacks(studio)
-        self.jobs = JobCallbacks(self.view)
         self.settings = SettingsCallbacks(self.view)
         self.studies = StudyCallbacks(self.view)
         self.history = HistoryCallbacks(self.view)
         self.uploads = UploadCallbacks(self.view, self.settings, max_upload_bytes)
+        self.jobs = JobCallbacks(self.view, self.settings, self.uploads)

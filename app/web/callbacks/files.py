@@ -17,7 +17,6 @@ from app.server.uploads import read_upload
 from app.web.callbacks.alerts import BROKEN
 from app.web.examples import finished_file
 from app.web.refusals import short
-from app.web.session import MOST_FAVOURITES
 
 _log = logging.getLogger(__name__)
 
@@ -56,18 +55,6 @@ class FileCallbacks:
             job = self._opened(job)
             path, begin = self._studio.mix(job, variation, frozenset(without), second)
             answer |= {"path": path.as_posix(), "begin": begin}
-        return answer
-
-    def favourites(self, request: object) -> dict[str, object]:
-        """Path of a ZIP file; `request` is a list of pairs, a job and the number of a variation."""
-        with _answered() as answer:
-            if not isinstance(request, list) or not 1 <= len(request) <= MOST_FAVOURITES:
-                raise LookupError(f"found {short(request)}, expected a list of favourites")
-            variations: list[tuple[str, int]] = []
-            for one in request:
-                pair = one if isinstance(one, list) and len(one) == 2 else [None, None]
-                variations.append(_checked({"job": pair[0], "variation": pair[1]})[:2])
-            answer["path"] = self._studio.packed(variations).as_posix()
         return answer
 
     def _opened(self, job: str) -> str:

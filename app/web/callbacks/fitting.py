@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from app.errors import input_errors
 from app.player.frames import Frame
 from app.server.downloads import SOUND_KINDS
+from app.server.job import prompt_files
 from app.web.cards import said, sentence
 from app.web.session import AUTOMATIC, Step, Workspace
 from tokenization.errors import MidiError
@@ -29,7 +30,7 @@ def shown(upload: Upload, job: str) -> Frame:
     if "prompt" not in frame:
         return frame
     prompt = frame["prompt"].copy()
-    prompt["sound"], prompt["files"] = "ready", ["midi", *SOUND_KINDS]
+    prompt["sound"], prompt["files"] = "ready", [*prompt_files(upload), *SOUND_KINDS]
     return frame | Frame(prompt=prompt)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gradio as gr
 
 from app.web.callbacks.alerts import BUSY
-from app.web.callbacks.events import values_of, whole_number
+from app.web.callbacks.events import values_of
+from app.web.session import NEW, RESTARTED
 from app.web.view import View, session_of
 
 
@@ -18,22 +19,22 @@ class HistoryCallbacks:
     def go_back(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Show one of the session's results again."""
         with self._view.locked(request) as session:
-            index = whole_number(event, "index", len(session.results) - 1)
-            if index is None or session.asked is not None:
+            job = values_of(event).get("job")
+            result = next((r for r in session.results if r.step.frame.get("job") == job), None)
+            if result is None or session.asked is not None:
                 return self._view.show(session, alert=BUSY if session.asked else "")
-            result = session.results[index]
-            session.discarded.discard(result.step.frame.get("job", ""))
-            if session.work.frame.get("job", "") != result.step.frame.get("job", ""):
+            session.discarded.discard(job)
+            if session.work.frame.get("job", "") != job:
                 session.work.go(result.step)
             return self._view.show(session)
 
-    def favour(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Add a variation of the result that is shown to the favourites, or remove it."""
+    def clear(self, request: gr.Request) -> tuple[object, ...]:
+        """Forget all results and steps, and show a new piece."""
         with self._view.locked(request) as session:
-            frame = session.work.frame
-            index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
-            if index is not None and frame.get("phase") == "done":
-                session.favour(index)
+            if session.asked is not None:
+                return self._view.show(session, alert=BUSY)
+            session.results, session.work.past, session.work.future = [], [], []
+            session.work.set(NEW)
             return self._view.show(session)
 
     def undo(self, request: gr.Request) -> tuple[object, ...]:
@@ -57,13 +58,15 @@ class HistoryCallbacks:
         showed earlier, if that one is closed: the server has noticed it, or `is_gone` says so.
         Gradio also reloads a page after a short loss of the connection.
         """
-        values = values_of(event)
+        values, sessions = values_of(event), self._view.sessions
         before, token = (str(values.get(name, "")) for name in ("before", "token"))
-        if values.get("is_gone") is True and (gone := self._view.sessions.known_by(before)):
-            self._leave(gone)
-        session = self._view.sessions.adopt(session_of(request), before, token)
+        known = sessions.known_by(before)
+        if values.get("is_gone") is True and known is not None:
+            self._leave(known)
+        session = sessions.adopt(session_of(request), before, token)
         if session is None:
-            return self._view.unchanged
+            alert = RESTARTED if before and known is None else ""
+            return self._view.show(self._view.session(request), alert=alert)
         with session.lock:
             session.opened_anew()
             asked = session.asked

@@ -3,63 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
-from contextlib import suppress
-from typing import Any
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from app.compose.options import MusicOptions, new_seed
+from app.compose.options import OF_NOTHING, MusicOptions, new_seed
 from app.compose.plan.asked import lacks_style
 from app.player.frames import Frame
 from app.server.studio import waiting
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.callbacks.fitting import fit
+from app.web.cards import said, sentence
 from app.web.session import Asked, Session, without_prompt
-from app.web.tabs.music import FORM, form_problem, options_of
+from app.web.tabs.music import FORM, OVER, form_problem, options_of
 from app.web.view import View, session_of, user_of
+
+if TYPE_CHECKING:
+    from app.web.callbacks.settings import SettingsCallbacks
+    from app.web.callbacks.uploads import UploadCallbacks
 
 NOT_TAKEN = (
     "The job was not accepted: the queue is full or the connection was lost; try again in a minute."
 )
+NOTHING_ASKED = "There is no result whose request could be repeated; press Continue."
 READING = "A file is being read: wait until it is loaded, then try again."
 
 
 class JobCallbacks:
     """Callbacks of the buttons that begin and end a job."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, settings: SettingsCallbacks, uploads: UploadCallbacks) -> None:
         self._view, self._studio = view, view.studio
+        self._settings, self._uploads = settings, uploads
 
     def begin(
         self,
         request: gr.Request,
+        variation: Any,  # noqa: ANN401
         unit: str,
         fresh: bool,
         *values: Any,  # noqa: ANN401
     ) -> tuple[object, ...]:
         """Request a job with the values of a form; return its seed, and `View.show`.
 
-        Raises gr.Error, which is not shown, if it cannot begin: the only callback that follows
-        is then `refuse`, which shows the reason.
+        A result that is shown is continued: its `variation` becomes the prompt. Raises gr.Error,
+        which is not shown, if the job cannot begin: the only callback that follows is then
+        `refuse`, which shows the reason.
         """
         session = self._view.session(request)
-        session.alert = ""
         asked = dict(zip(FORM, values, strict=True))
         if fresh or asked["seed"] is None:
             asked["seed"] = new_seed()
-        try:
-            with session.lock, alerting():
-                if session.asked is not None:
-                    raise AlertError(BUSY)
-                if session.reading:
-                    raise AlertError(READING)
-                work = session.work
-                if work.upload and work.upload.passage:  # which has a length of its own
-                    unit, asked["bars"] = "bars", MusicOptions.bars
-                if problem := form_problem(unit, asked):
-                    raise AlertError(problem)
-                options = options_of(unit, asked)
-                work.form, work.style = options.form or "", options.style or ""
+        with self._refusing(session):
+            work = session.work
+            if work.upload and work.upload.passage and work.frame.get("phase") != "done":
+                unit, asked["bars"] = "bars", MusicOptions.bars  # they have a length of their own
+            if problem := form_problem(unit, asked):
+                raise AlertError(problem)
+            options = options_of(unit, asked)
+            before, is_result = work.step, work.frame.get("phase") == "done"
+            if is_result:
+                self._uploads.take_result(session, variation, request)
+            with session.lock:
+                for name in OVER:
+                    setattr(work, name, str(getattr(options, name) or ""))
                 work.ending = options.ending
                 if work.upload and lacks_style(work.style, work.upload.model.tokenizer):
                     fit(self._studio.models, work)
@@ -67,22 +76,58 @@ class JobCallbacks:
                 if upload is not None:
                     if upload.problem:
                         raise AlertError(upload.problem)
+                    options = replace(options, **dict.fromkeys(OF_NOTHING))
                     options = upload.with_length(options)
                 else:
                     options = without_prompt(options)
                 model = None if upload else self._view.new_model(work)
                 if unable := self._view.unable(work, work.style):
                     raise AlertError(unable)
-                frame = waiting(upload, options.bars)
-                job = self._studio.begin(session_of(request))
-                session.asked = Asked(upload, options, model, job, work.step)
-                session.dropped, session.lost_in = False, None
-                work.replay = None  # no longer waits for its file
-                work.go(work.step._replace(frame=frame))
-                return options.seed, *self._view.show(session)
+                return self._ask(
+                    session, request, Asked(upload, options, model, before), goes=not is_result
+                )
+
+    def again(self, request: gr.Request) -> tuple[object, ...]:
+        """Repeat the request of the result that is shown, with another seed: see `begin`."""
+        session = self._view.session(request)
+        with self._refusing(session), session.lock:
+            if (last := session.request) is None:
+                raise AlertError(NOTHING_ASKED)
+            options = replace(last.options, seed=new_seed())
+            before = session.work.step
+            return self._ask(session, request, last._replace(options=options, before=before))
+
+    @contextmanager
+    def _refusing(self, session: Session) -> Iterator[None]:
+        """Keep the reason why a job cannot begin for `refuse`."""
+        session.alert = ""
+        try:
+            with alerting():
+                _check_free(session)
+                yield
         except AlertError as alert:
-            session.alert = str(alert)
+            session.alert = sentence(str(alert))
             raise gr.Error(str(alert), visible=False, print_exception=False) from alert
+
+    def _ask(
+        self,
+        session: Session,
+        request: gr.Request,
+        asked: Asked,
+        *,
+        goes: bool = True,
+    ) -> tuple[object, ...]:
+        """Begin a job; it `goes` a step on, unless the step before was made for it."""
+        _check_free(session)
+        work = session.work
+        frame = waiting(asked.upload, asked.options.bars)
+        job = self._studio.begin(session_of(request))
+        session.asked = asked._replace(job=job)
+        session.dropped, session.lost_in = False, None
+        work.replay, work.note = None, ""  # no longer waits for its file
+        move = work.go if goes else work.set
+        move(work.step._replace(frame=frame))
+        return asked.options.seed, *self._view.show(session)
 
     def refuse(self, request: gr.Request) -> tuple[object, ...]:
         """Show why `begin` has failed."""
@@ -128,12 +173,16 @@ class JobCallbacks:
         with self._view.locked(request) as session:
             if (asked := session.asked) is None:
                 return self._view.show(session)
-            never_taken = self._studio.end(asked.job)
+            never_taken = asked.job is not None and self._studio.end(asked.job)
             frame = session.work.frame
             job, alert = frame.get("job", ""), frame.get("alert", "")
             with suppress(LookupError):  # there is no music, or its files were removed
                 session.options[job] = self._studio.again(job)
-            if session.finish(asked, taken=not never_taken) or session.dropped:
+            if session.finish(asked, taken=not never_taken):
+                note = self._settings.clear(session, ["form"])  # the result has it
+                session.work.note = said(note) if note else ""
+                return self._view.show(session)
+            if session.dropped:
                 return self._view.show(session)
             return self._view.show(session, alert=NOT_TAKEN if never_taken else alert)
 
@@ -151,3 +200,11 @@ class JobCallbacks:
             if session.work.frame.get("phase") == "done":
                 session.discard()
             return self._view.show(session)
+
+
+def _check_free(session: Session) -> None:
+    """Raise AlertError while music is generated or a file is read."""
+    if session.asked is not None:
+        raise AlertError(BUSY)
+    if session.reading:
+        raise AlertError(READING)

@@ -11,7 +11,6 @@ import gradio as gr
 
 from app.compose import replay
 from app.compose.options import OPTIONS, MusicOptions
-from app.compose.plan.asked import ASKED
 from app.compose.plan.growth import Preset, presets
 from app.compose.tracks import with_told_drums
 from app.errors import input_errors
@@ -19,9 +18,16 @@ from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import values_of, whole_number
 from app.web.callbacks.fitting import fit, for_model, shown, with_drums
 from app.web.cards import refused, said
-from app.web.examples import finished_example
-from app.web.session import FIRST_EXAMPLE, NEW, Session, Step
-from app.web.tabs.music import FORM, form_problem, length_slider, not_of_page, widget_values
+from app.web.session import NEW, Session
+from app.web.tabs.music import (
+    FORM,
+    OVER,
+    form_problem,
+    length_slider,
+    not_of_page,
+    text_of,
+    widget_values,
+)
 from tokenization.plan_text import parse_form
 
 if TYPE_CHECKING:
@@ -33,7 +39,6 @@ if TYPE_CHECKING:
 
 NOW_ITS_FILE = "These are the settings of a continuation: now upload its MIDI file."
 ALL_SET = "All settings are restored: press Continue to generate the piece again."
-ALL_SET_NEW = "All settings are restored: press Generate to generate the piece again."
 ANOTHER_FILE = (
     "These settings were made with another file. They are in the form, but the music will differ; "
     "for the same music, upload that file."
@@ -66,8 +71,8 @@ class SettingsCallbacks:
             work = session.work
             if saved.prompt_sha256 is None:
                 if work.upload is not None:
-                    work.go(Step(None, finished_example(FIRST_EXAMPLE)))
-                work.model, work.note = saved.model, said(ALL_SET_NEW)
+                    work.go(NEW)
+                work.model, work.note = saved.model, said(ALL_SET)
                 session.fill = saved.options
             elif work.upload is not None and saved.fits(work.upload.whole.data):
                 self.apply(session, saved)
@@ -150,24 +155,21 @@ class SettingsCallbacks:
             for name, value in zip(names, defaults, strict=True)
         )
 
-    def clear(self, session: Session, texts: Collection[str] = ASKED) -> str:
+    def clear(self, session: Session, texts: Collection[str] = OVER) -> str:
         """Take back what was asked of a piece, before another one is shown; return a note of it.
 
-        Clears the ending and the fields named in `texts`. If a way to continue a loop was asked
-        for, its length and distance go as well.
+        Clears the fields named in `texts`. If a way to continue a loop was asked for, its length,
+        distance and ending go as well.
         """
         work = session.work
         plan = work.plan()
         cleared = [name for name in texts if getattr(work, name)]
-        if work.ending != MusicOptions.ending:
-            cleared.append("ending")
         for name in texts:
             setattr(work, name, "")
-        work.ending = MusicOptions.ending
         if plan is not None and plan["growth"] is not None:
-            cleared += ["bars", "unit", "distance"]
+            cleared += ["bars", "unit", "distance", "ending"]
             work.length, work.unit = MusicOptions.bars, "bars"
-            work.distance = MusicOptions.distance
+            work.distance, work.ending = MusicOptions.distance, MusicOptions.ending
         session.cleared = tuple(cleared)
         widgets = (OPTIONS[name].widget for name in cleared if name in OPTIONS)
         labels = ", ".join(widget.label for widget in widgets if widget)
@@ -180,8 +182,8 @@ class SettingsCallbacks:
         variations: object,
         study: object,
         request: gr.Request,
-    ) -> str:
-        """Return the estimated time to generate the music, as HTML; values are as sent."""
+    ) -> tuple[gr.Button, str]:
+        """Return the button that begins a job, and the time it will take; values are as sent."""
         with self._view.locked(request) as session:
             work = session.work
             work.length = None
@@ -190,54 +192,53 @@ class SettingsCallbacks:
                 work.length, work.unit = float(cast("float", length)), str(unit)
                 work.variations = int(cast("int", variations))
                 work.study = float(cast("float", study))
-            return self._view.estimate(work)
+            return gr.Button(self._view.verb(work)), self._view.estimate(work)
 
-    def plan(
-        self,
-        length: object,
-        unit: object,
-        form: object,
-        chords: object,
-        distance: object,
-        ending: object,
-        style: object,
-        request: gr.Request,
-    ) -> tuple[object, ...]:
+    def plan(self, request: gr.Request, *values: object) -> tuple[object, ...]:
         """`View.show` with what is asked of new bars, after a field has changed; values as sent.
 
-        On an empty page, a form or chords begin a new piece. If the model does not have
-        the style, and the choice is automatic, another one is taken.
+        They are those of `PLANNED`. On an empty page, a text begins a new piece. The length grows
+        with the form. If the model does not have the style, and the choice is automatic, another
+        one is taken.
         """
-        numbers = {"bars": length, "distance": distance, "ending": ending}
+        sent = dict(zip(PLANNED, values, strict=True))
+        unit = sent["unit"]
+        numbers = {name: sent[name] for name in ("bars", "distance", "ending")}
         with self._view.locked(request) as session:
             work = session.work
-            before = work.asked_style
-            work.form, work.chords = _text("form", form), _text("chords", chords)
-            work.style = _text("style", style)
+            before = {name: getattr(work, name) for name in OVER}
+            for name in OVER:
+                setattr(work, name, _text(name, sent[name]))
             if form_problem(unit, numbers):
                 work.length = None
             else:
-                work.length, work.unit = float(cast("float", length)), str(unit)
-                work.distance = float(cast("float", distance))
-                work.ending = cast("Any", ending)
-            is_empty = work.frame.get("phase") == "empty"
-            if session.asked is None and is_empty and (work.form or work.chords):
-                work.go(NEW._replace(model=work.model))
+                work.length, work.unit = float(cast("float", sent["bars"])), str(unit)
+                work.distance = float(cast("float", sent["distance"]))
+                work.ending = cast("Any", sent["ending"])
             if session.asked is not None:
                 return self._view.unchanged
-            if work.asked_style != before:
+            is_empty = work.frame.get("phase") == "empty"
+            if is_empty and any(getattr(work, name) for name in OVER):
+                work.go(NEW._replace(model=work.model))
+            if work.asked_style != before["style"].strip() or work.band != before["band"]:
                 with suppress(*input_errors()):  # otherwise `begin` says why
                     fit(self._models, work)
                 return self._view.show(session)
-            if work.frame.get("phase") != "prompt":
-                return self._view.unchanged
-            return self._view.player(session), *self._view.unchanged[1:]
+            bars = None
+            is_gap = work.upload is not None and work.upload.passage is not None
+            if work.form != before["form"] and not is_gap:
+                with suppress(ValueError):
+                    bars = len(parse_form(work.form, ascii_uppercase))
+                if bars is not None and work.unit == "bars" and bars <= (work.length or 0):
+                    bars = None
+            if bars is not None:
+                work.length, work.unit = float(bars), "bars"
+            return self._view.planned(session, bars)
 
     def ask(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Return the values of `ASKED_BY_ROWS` after they were changed in the player.
 
-        The player sends the new form, the new chords, or the name of a way to continue. The length
-        grows with the form.
+        The player sends the new form, the new chords, or the name of a way to continue.
         """
         sent = values_of(event)
         fields: dict[str, object] = {}
@@ -255,11 +256,6 @@ class SettingsCallbacks:
             for name in ("form", "chords"):
                 if name in sent:
                     fields[name] = _text(name, sent[name])
-            with suppress(ValueError):
-                total = len(parse_form(str(fields.get("form", "")), ascii_uppercase))
-                is_gap = upload is not None and upload.passage is not None
-                if not is_gap and total > plan["bars"] and "bars" not in fields:
-                    fields |= {"bars": total, "unit": "bars"}
         if "bars" in fields:
             length = MusicOptions(bars=cast("int", fields["bars"]))
             fields["bars"] = length_slider(length)
@@ -268,7 +264,7 @@ class SettingsCallbacks:
 
 ASKED_BY_ROWS = ("bars", "unit", "form", "chords", "distance", "ending")
 """Widgets that the player's rows change, and that its rows show."""
-PLANNED = (*ASKED_BY_ROWS, "style")
+PLANNED = (*ASKED_BY_ROWS, *(name for name in OVER if name not in ASKED_BY_ROWS))
 """Inputs of `plan`."""
 
 
@@ -276,4 +272,5 @@ def _text(name: str, value: object) -> str:
     """Return a text that was sent for an option; empty if it is none, or too long."""
     widget = OPTIONS[name].widget
     most = widget.letters if widget else 0
-    return value if isinstance(value, str) and len(value) <= most and value.isprintable() else ""
+    value = text_of(value)
+    return value if len(value) <= most and value.isprintable() else ""

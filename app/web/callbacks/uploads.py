@@ -25,8 +25,8 @@ from app.web.callbacks.fitting import (
 )
 from app.web.callbacks.settings import SettingsCallbacks
 from app.web.cards import refused, said, sentence
-from app.web.examples import example_file, finished_example, label_of
-from app.web.session import AUTOMATIC, FIRST_EXAMPLE, NEW, Session, Step
+from app.web.examples import example_file, label_of
+from app.web.session import AUTOMATIC, NEW, Session, Step
 from app.web.view import View, session_of
 from tokenization.analysis.form import Phrase
 from tokenization.errors import MidiError, TokenizerError
@@ -36,6 +36,7 @@ MOST_LETTERS = 200
 """Maximum length of a file name in a message."""
 GONE = "This music cannot be continued because its files were removed; generate it again."
 REGION_ANEW = "The bars have changed: choose again which of them the model reads."
+NO_EDIT = Edit()
 PASSAGE_ANEW = "The bars have changed: select again which of them are to be written."
 
 
@@ -102,25 +103,15 @@ class UploadCallbacks:
         """Return the frame of an upload, with a new job that plays it."""
         return shown(upload, self._studio.opened(session_of(request), upload).id)
 
-    def forget(self, request: gr.Request) -> tuple[object, ...]:
-        """Remove the file."""
+    def new_piece(self, request: gr.Request) -> tuple[object, ...]:
+        """Show the bars of a piece from nothing instead of the file or result."""
         with self._view.locked(request) as session:
-            work = session.work
             if session.asked is not None:
                 return self._view.show(session, alert=BUSY)
-            note = self._settings.clear(session)
+            work = session.work
+            note = self._settings.clear(session) if work.upload is not None else ""
             work.note = said(note) if note else ""
-            if work.upload is not None:
-                work.go(Step(None, finished_example(FIRST_EXAMPLE), model=work.model))
-            return self._view.show(session)
-
-    def plan_new(self, request: gr.Request) -> tuple[object, ...]:
-        """Show the bars of a piece from nothing, whose form and chords can be chosen."""
-        with self._view.locked(request) as session:
-            if session.asked is not None:
-                return self._view.show(session, alert=BUSY)
-            work = session.work
-            if work.upload is None:
+            if work.step[:2] != NEW[:2]:
                 work.go(NEW._replace(model=work.model))
             return self._view.show(session)
 
@@ -185,8 +176,8 @@ class UploadCallbacks:
     def choose_passage(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Choose the bars and tracks to write, after they were selected in the player.
 
-        Without bars, new music follows at the end. With a `variation`, they belong to this result,
-        which becomes the piece.
+        Without bars, new music follows at the end. If a result is shown, they belong to its
+        `variation`, which becomes the piece.
         """
         passage = chosen_passage(event)
 
@@ -199,13 +190,14 @@ class UploadCallbacks:
                 changed = upload.choose(None, upload.whole.bars, step.heard, step.played)
             return step._replace(upload=changed), ""
 
-        is_result = "variation" in values_of(event)
-        if is_result:
-            view = self.continue_this(event, request)
-            with self._view.locked(request) as session:
-                if passage is None or session.work.frame.get("phase") != "prompt":
-                    return view
-        return self._change(request, change, keeps_note=is_result)
+        session = self._view.session(request)
+        if session.work.frame.get("phase") == "done":
+            try:
+                with alerting():
+                    self.take_result(session, values_of(event).get("variation"), request)
+            except AlertError as alert:
+                return self._view.show(session, alert=sentence(str(alert)))
+        return self._change(request, change)
 
     def choose_tracks(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Choose the tracks that the model reads, and those that play in the new music."""
@@ -222,14 +214,12 @@ class UploadCallbacks:
         request: gr.Request,
         change: Callable[[Step, Upload], tuple[Step, str]],
         *,
-        keeps_note: bool = False,
         sounds_new: bool = False,
     ) -> tuple[object, ...]:
         """Change the upload, or show why it cannot.
 
         `change` returns the next step, without its frame, and a note for the card, which replaces
-        the note that is there unless it `keeps_note`. If the file `sounds_new`, its sound is made
-        again.
+        the note that is there. If the file `sounds_new`, its sound is made again.
         """
         session = self._view.session(request)
         work = session.work
@@ -244,7 +234,7 @@ class UploadCallbacks:
                 if step is before or step.upload is None:
                     return self._view.show(session)
                 # settings that wait for their file keep their note
-                if note or not (keeps_note or work.replay is not None):
+                if note or work.replay is None:
                     work.note = said(note) if note else ""
                 if work.frame.get("phase") == "prompt" and not sounds_new:
                     # changing the prompt again is not a separate step
@@ -256,60 +246,52 @@ class UploadCallbacks:
         except AlertError as alert:
             return self._view.show(session, alert=str(alert))
 
-    def continue_this(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Make a variation the prompt of the next job."""
-        with self._view.locked(request) as session:
-            frame = session.work.frame
-        index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
-        if index is None or frame.get("phase") != "done":
-            return self._view.show(session, alert=BUSY if session.asked else "")
-        return self._take_shown(session, frame, index, Edit(), request)
-
     def edit(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Edit the piece that is shown, a result or the prompt; undo takes the edit back."""
         edit = Edit.of(values_of(event))
-        with self._view.locked(request) as session:
-            frame = session.work.frame
-        index: int | None = PROMPT_ALONE
-        if frame.get("phase") == "done":
-            index = whole_number(event, "variation", len(frame.get("variations", [])) - 1)
-        if edit is None or index is None or frame.get("phase") not in ("done", "prompt"):
+        session = self._view.session(request)
+        phase, index = session.work.frame.get("phase"), PROMPT_ALONE
+        if phase == "done":
+            index = values_of(event).get("variation")
+        if edit is None or phase not in ("done", "prompt"):
             return self._view.show(session, alert=BUSY if session.asked else "")
-        return self._take_shown(session, frame, index, edit, request)
-
-    def _take_shown(
-        self, session: Session, frame: Frame, index: int, edit: Edit, request: gr.Request
-    ) -> tuple[object, ...]:
-        """Make an edited piece of the session the prompt of the next job.
-
-        A result has the form and the ending that were asked for, so they are cleared.
-        """
-        work = session.work
-        before, is_result = work.upload, index != PROMPT_ALONE
         try:
-            with alerting(), _reading(session):
-                try:
-                    piece = self._studio.shown(frame.get("job", ""), index)
-                except LookupError as error:
-                    raise AlertError(GONE) from error
-                beats: BeatSource = before.whole.facts.beats if before else "file"
-                title = frame.get("title", "music")
-                data, sections = edit.apply(*piece), _sections_of(frame, index)
-                drums = drums_after_edits(piece[1])
-                upload = upload_of(data, f"{title}.mid", self._models, beats, sections, drums)
-                name = before.model.name if before else work.model
-                upload = for_model(self._models, upload, name, work.asked_style)
-                step = Step(upload, frame, model=work.model)
-                if before is not None and not is_result:
-                    step = _chosen_as(step, upload, before, work.step)
-                with session.lock:
-                    note = self._settings.clear(session, ["form"]) if is_result else ""
-                    work.note = said(note) if note else ""
-                    opened = self._opened(step.upload or upload, request)
-                    work.go(step._replace(frame=opened))
+            with alerting():
+                self.take_result(session, index, request, edit)
         except AlertError as alert:
             return self._view.show(session, alert=sentence(str(alert)))
         return self._view.show(session)
+
+    def take_result(
+        self, session: Session, index: object, request: gr.Request, edit: Edit = NO_EDIT
+    ) -> None:
+        """Make an edited piece of the session the prompt of the next job.
+
+        `index` is the number of a variation, or PROMPT_ALONE, as it was sent. Raises AlertError.
+        """
+        work = session.work
+        before, frame = work.upload, work.frame
+        is_result = frame.get("phase") == "done"
+        places = range(len(frame.get("variations", []))) if is_result else (PROMPT_ALONE,)
+        with _reading(session):
+            try:
+                if not isinstance(index, int) or isinstance(index, bool) or index not in places:
+                    raise LookupError
+                piece = self._studio.shown(frame.get("job", ""), index)
+            except LookupError as error:
+                raise AlertError(GONE) from error
+            beats: BeatSource = before.whole.facts.beats if before else "file"
+            title = frame.get("title", "music")
+            data, sections = edit.apply(*piece), _sections_of(frame, index)
+            drums = drums_after_edits(piece[1])
+            upload = upload_of(data, f"{title}.mid", self._models, beats, sections, drums)
+            name = before.model.name if before else work.model
+            upload = for_model(self._models, upload, name, work.asked_style)
+            step = Step(upload, frame, model=work.model)
+            if before is not None and not is_result:
+                step = _chosen_as(step, upload, before, work.step)
+            with session.lock:
+                work.go(step._replace(frame=self._opened(step.upload or upload, request)))
 
 
 def _sections_of(frame: Frame, index: int) -> tuple[Phrase, ...]:

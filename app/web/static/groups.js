@@ -55,7 +55,10 @@ export function roveInGroups() {
       const fieldset = radio.closest("fieldset");
       fieldset.dataset.radios ??= radio.name; // Gradio names each button differently
       if (radio.name !== fieldset.dataset.radios) radio.name = fieldset.dataset.radios;
+      fieldset.ariaLabel ??= fieldset.querySelector("[data-testid=block-info]")?.textContent.trim() ?? null;
     }
+    const fold = document.querySelector(".expert > .label-wrap");
+    if (fold) fold.ariaExpanded = String(fold.classList.contains("open"));
   };
   const updateSoon = () => {
     if (!isComing) requestAnimationFrame(update);
@@ -66,7 +69,7 @@ export function roveInGroups() {
     if (group && membersOf(group).includes(target)) rove(group, target);
   });
   document.addEventListener("keydown", walk, { capture: true });
-  const changes = { childList: true, subtree: true, attributes: true, attributeFilter: ["hidden", "disabled", "aria-selected", "style"] };
+  const changes = { childList: true, subtree: true, attributes: true, attributeFilter: ["hidden", "disabled", "aria-selected", "style", "class"] };
   new MutationObserver(updateSoon).observe(document.getElementById("desk"), changes);
   update();
 }

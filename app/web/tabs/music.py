@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import html
 import json
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from app.compose.options import OPTIONS, MusicOptions, Option, limits, new_seed
+from app.compose.options import METRES, OPTIONS, MusicOptions, Option, limits, new_seed
+from app.compose.tracks import instrument_names
 from app.web.assets import SCRIPTS, static
 from app.web.cards import CARD_SCRIPT, sentence
 from app.web.examples import EXAMPLES, Example
 from app.web.refusals import short
 from app.web.session import AUTOMATIC
 from app.web.tabs.about import model_line
-from app.web.view import BY_FILE, NO_SPEED, action
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from gradio.components import Component
 
     from app.compose.models import Models
 
+NEW_PIECE_VERB = f"Continue\nwrites a new piece of {MusicOptions.bars} bars"
+NO_SPEED = "<p>The time is estimated after the model's first piece.</p>"
 BEATS = [("As in the file", "file"), ("Estimated", "estimate"), ("120 bpm", "grid")]
 """Sources of beats, offered if the notes do not follow the file's beats."""
 CREATIVITY = {"Safe": (0.95, 0.94), "Balanced": (1.0, 0.97), "Wild": (1.1, 0.99)}
@@ -35,10 +36,28 @@ MOST_KEY_LETTERS = 40
 """Maximum length of the name of a key."""
 _LONG = 1e15
 """Larger numbers are cut in messages."""
+_TONICS = ("C", "Db", "D", "Eb", "E", "F", "F#", "G", "Ab", "A", "Bb", "B")
+OVER = tuple(
+    name for name, option in OPTIONS.items() if option.widget and option.widget.section == "over"
+)
+"""The options that are asked for over the piano roll."""
+FORM = tuple(name for name, option in OPTIONS.items() if option.widget is not None)
+"""The options that have a widget."""
+
+
+def explanation(option: Option) -> str:
+    """Return what an option means, as a sentence."""
+    return sentence((option.widget and option.widget.info) or option.help)
+
+
 TITLES = {
+    **{f"option-{name}": explanation(OPTIONS[name]) for name in FORM},
     "dice": "Draws a new seed and keeps it for the following pieces.",
     "fresh": "Draws a new seed for each piece; otherwise the seed stays the same.",
-    "go-music": "Generates the music: after your piece, in its selected bars, or from nothing.",
+    "go-music": "Writes after the music that is shown, in its selected bars, or a new piece.",
+    "again": "Repeats the last request, with another seed.",
+    "new-piece": "Shows the empty bars of a piece from nothing.",
+    "creativity": "Safe prefers likely notes, Wild allows less likely ones.",
     "stop-keep": "Stops generating and keeps the music so far.",
     "discard": "Stops generating and discards the music so far.",
     "go-study": "Makes all clips of the study.",
@@ -48,11 +67,10 @@ TITLES = {
 """Tooltips, by CSS class, of widgets that have no room for a line below them."""
 AUTOMATIC_TITLE = "A model that suits your piece and can do what you ask for."
 """Tooltip of the automatic choice."""
-_LEAD = (
-    "Drop a MIDI or MusicXML file anywhere to continue it, write bars of it again or add a track, "
-    "or press Generate for a new piece."
-)
-TITLES_SCRIPT = SCRIPTS.script("titles.js", values=list(TITLES.items()))
+ANY = ("any", "")
+"""The first choice of a list."""
+KEYS = [f"{tonic}{mode}" for mode in ("", "m") for tonic in _TONICS]
+"""The keys that are listed; other scales can be typed."""
 
 
 class UploadWidgets(NamedTuple):
@@ -60,6 +78,7 @@ class UploadWidgets(NamedTuple):
 
     file: gr.File
     examples: list[tuple[Example, gr.Button]]
+    new_piece: gr.Button
     card: gr.HTML
     beats: gr.Radio
 
@@ -71,9 +90,9 @@ class Form(NamedTuple):
     fresh: gr.Checkbox
     creativity: gr.Radio
     options: dict[str, Any]
-    """Components of the options of `FORM` by name; `bars` has the length in either unit."""
+    """Components of the options of `FORM` by name; `bars` has the length in either unit, and those
+    of `OVER` are not rendered yet."""
     dice: gr.Button
-    key_note: gr.HTML
 
     @property
     def asked(self) -> list[Component]:
@@ -90,6 +109,7 @@ class Action(NamedTuple):
     """The buttons that begin and end a job, and the estimate of its duration."""
 
     go: gr.Button
+    again: gr.Button
     stop: gr.Button
     discard: gr.Button
     estimate: gr.HTML
@@ -108,42 +128,83 @@ class MusicWidgets(NamedTuple):
 def build_music_tab(models: Models) -> MusicWidgets:
     """Build the tab in which music is continued, written again, or generated from nothing."""
     with gr.Tab("Write", id="write", elem_id="write-tab", render_children=True):
-        # a script of the lead sets the tooltips of the tab
-        lead = f"<p class='lead'>{html.escape(_LEAD)}</p>"
-        script = SCRIPTS.script("titles.js", values=[*TITLES.items(), *_titles_of(models)])
-        gr.HTML(lead, apply_default_css=False, js_on_load=script)
         upload = _upload()
-        model = _model(models)
-        form = _form()
-        listen = gr.Checkbox(
-            label="Listen while it is written",
-            info="Bars are played as soon as they can be without a gap.",
-            elem_id="write-listen",
+        with gr.Column(elem_classes="length"):
+            left = _of_section("left", ["bars"])
+            unit = gr.Radio(
+                [("bars", "bars"), ("seconds", "seconds")],
+                value="bars",
+                label="Unit of the length",  # for screen readers
+                show_label=False,
+                container=False,
+                elem_classes=["segments", "unit"],
+            )
+            gr.HTML(
+                elem_classes="length-note",
+                apply_default_css=False,
+                js_on_load=SCRIPTS.script("length.js"),
+            )
+        left |= _of_section("left", ["ending"])
+        creativity = gr.Radio(
+            list(CREATIVITY),
+            value="Balanced",
+            label="Creativity",
+            elem_classes=["segments", "creativity"],
         )
-        buttons = _action()
-    return MusicWidgets(upload, model, form, listen, buttons)
+        left |= _of_section("left", ["variations"])
+        with gr.Accordion("Expert", open=False, elem_classes="expert"):
+            model = _model(models)
+            listen = gr.Checkbox(
+                label="Listen while it is written",
+                info="Bars are played as soon as they can be without a gap.",
+                elem_id="write-listen",
+            )
+            with gr.Row(elem_classes="seed"):
+                expert = _of_section("expert", ["seed"])
+                dice = gr.Button("Roll the dice", elem_classes="dice")
+                fresh = gr.Checkbox(
+                    True, label="new each time", container=False, elem_classes="fresh"
+                )
+            expert |= _of_section("expert", [name for name in FORM if name != "seed"])
+        over = _of_section("over", FORM, render=False)
+        widgets = {**left, **over, **expert}
+        options = {name: widgets[name] for name in FORM}
+        form = Form(unit, fresh, creativity, options, dice)
+        return MusicWidgets(upload, model, form, listen, _action())
+
+
+def _of_section(section: str, names: Iterable[str], **how: bool) -> dict[str, Component]:
+    """Return new widgets of the options in a section that are among `names`."""
+    options = [OPTIONS[name] for name in names]
+    return {
+        one.name: _widget(one, **how)
+        for one in options
+        if one.widget and one.widget.section == section
+    }
 
 
 def _upload() -> UploadWidgets:
+    gr.HTML("<h2>Source</h2>", elem_classes="source", apply_default_css=False)
     file = gr.File(
         label="Your piece (MIDI or MusicXML)",
         elem_classes="upload",
         elem_id="write-upload",
-        height=84,
+        height=52,
     )
-    with gr.Row(elem_classes="examples"):
-        gr.HTML("<span>Or try one of these</span>", apply_default_css=False)
-        examples = [
-            (example, gr.Button(example.label, size="sm", elem_classes=classes))
-            for example in EXAMPLES
-            for classes in [["chip", f"chip-{example.name}"]]
-        ]
-    gr.HTML(
-        static("play/play.html"),
-        elem_id="write-play",
-        apply_default_css=False,
-        js_on_load=SCRIPTS.script("play/play.js"),
-    )
+    with gr.Row(elem_classes="sources"):
+        with gr.Row(elem_classes="examples"):
+            new_piece = gr.Button("New piece", size="sm", elem_classes=["chip", "new-piece"])
+            examples = [
+                (example, gr.Button(example.label, size="sm", elem_classes=classes))
+                for example in EXAMPLES
+                for classes in [["chip", f"chip-{example.name}"]]
+            ]
+        gr.HTML(
+            static("play/play.html"),
+            elem_id="write-play",
+            apply_default_css=False,
+            js_on_load=SCRIPTS.script("play/play.js"),
+        )
     # above the card, so that its notice is visible at once on a small screen
     beats = gr.Radio(
         BEATS,
@@ -159,13 +220,14 @@ def _upload() -> UploadWidgets:
         apply_default_css=False,
         js_on_load=CARD_SCRIPT,
     )
-    return UploadWidgets(file, examples, card, beats)
+    return UploadWidgets(file, examples, new_piece, card, beats)
 
 
-def _titles_of(models: Models) -> list[tuple[str, str]]:
-    """Tooltips of the models, by CSS selectors after a dot."""
+def titles_of(models: Models) -> list[tuple[str, str]]:
+    """Tooltips of the page, also of the models, by CSS selectors after a dot."""
     titles = [(AUTOMATIC, AUTOMATIC_TITLE), *((n, model_line(models, n)) for n in models.names)]
-    return [(f"model label:has([value={json.dumps(name)}])", text) for name, text in titles]
+    of_models = [(f"model label:has([value={json.dumps(name)}])", text) for name, text in titles]
+    return [*TITLES.items(), *of_models]
 
 
 def _model(models: Models) -> gr.Radio:
@@ -174,7 +236,7 @@ def _model(models: Models) -> gr.Radio:
         [("Automatic", AUTOMATIC), *((name, name) for name in models.names)],
         value=AUTOMATIC,
         label="Model",
-        info=BY_FILE,
+        info=AUTOMATIC_TITLE,
         visible=len(models.names) > 1,
         elem_classes=["segments", "model"],
     )
@@ -182,86 +244,47 @@ def _model(models: Models) -> gr.Radio:
 
 def _action() -> Action:
     with gr.Column(elem_classes="action"):
-        go = gr.Button(action(None), variant="primary", elem_classes=["go", "go-music"])
+        go = gr.Button(NEW_PIECE_VERB, variant="primary", elem_classes=["go", "go-music"])
+        again = gr.Button("Another try", visible=False, elem_classes="again")
         classes = ["go", "stop-keep"]
         stop = gr.Button("Stop and keep", variant="stop", visible=False, elem_classes=classes)
         discard = gr.Button("Stop and discard", visible=False, elem_classes="discard")
         estimate = gr.HTML(NO_SPEED, elem_classes="estimate", apply_default_css=False)
-    return Action(go, stop, discard, estimate)
+    return Action(go, again, stop, discard, estimate)
 
 
 # the form
 
-FORM = tuple(name for name, option in OPTIONS.items() if option.widget is not None)
-"""The options that have a widget."""
 
-
-def _form() -> Form:
-    """Return the widgets of all options, with a length in bars."""
-    widgets: dict[str, Component] = {}
-
-    def add(section: str) -> None:
-        for name, option in OPTIONS.items():
-            if option.widget is not None and option.widget.section == section:
-                widgets[name] = _widget(option)
-
-    with gr.Column(elem_classes="length"):
-        add("length")
-        unit = gr.Radio(
-            [("bars", "bars"), ("seconds", "seconds")],
-            value="bars",
-            label="Unit of the length",  # for screen readers
-            show_label=False,
-            container=False,
-            elem_classes=["segments", "unit"],
-        )
-        gr.HTML(
-            elem_classes="length-note",
-            apply_default_css=False,
-            js_on_load=SCRIPTS.script("length.js"),
-        )
-    creativity = gr.Radio(
-        list(CREATIVITY),
-        value="Balanced",
-        label="Creativity",
-        info="Safe prefers likely notes, Wild allows less likely ones.",
-        elem_classes="segments",
-    )
-    add("main")
-    with gr.Row(elem_classes="seed"):
-        add("seed")
-        dice = gr.Button("Roll the dice", elem_classes="dice")
-        fresh = gr.Checkbox(True, label="new each time", container=False, elem_classes="fresh")
-    with gr.Accordion("Form and chords", open=False, elem_classes="advanced plan"):
-        add("plan")
-    with gr.Accordion("Advanced", open=False, elem_classes="advanced"):
-        add("creativity")
-        add("key")
-        key_note = gr.HTML(elem_classes="key-note", apply_default_css=False)
-        add("steering")
-        add("cutoff")
-    return Form(unit, fresh, creativity, {name: widgets[name] for name in FORM}, dice, key_note)
-
-
-def _widget(option: Option) -> Component:
+def _widget(option: Option, *, render: bool = True) -> Component:
     shown, value = option.widget, option.default
     assert shown is not None
-    info = shown.info or f"{option.help[0].upper()}{option.help[1:]}."
-    how: dict[str, Any] = {"label": shown.label, "info": info}
+    classes = [f"option-{option.name}"]
+    # in the left column and over the roll, a tooltip explains
+    info = explanation(option) if shown.section == "expert" else None
+    how: dict[str, Any] = {"label": shown.label, "info": info, "elem_classes": classes}
+    how["render"] = render
     if shown.kind == "text":
         how |= {"placeholder": "any", "max_length": shown.letters}
-        return gr.Textbox(value or "", elem_classes=f"text-{option.name}", **how)
+        return gr.Textbox(value or "", **how)
+    if shown.kind == "list":
+        choices = {"key": KEYS, "metre": METRES}.get(option.name, [])
+        return gr.Dropdown([ANY, *choices], value="", allow_custom_value=True, **how)
+    if shown.kind == "several":
+        names = ["Drums", *instrument_names()]
+        return gr.Dropdown(names, value=[], multiselect=True, **how)
     if shown.kind == "number":
         return gr.Number(new_seed(), precision=0, buttons=[], **how)
+    if option.words or shown.kind == "choice":
+        classes.append("segments")
     if option.words:
         # values without a label are not on the page
         choices = list(zip(shown.choices, option.words, strict=False))
-        return gr.Radio(choices, value=value, elem_classes="segments", **how)
+        return gr.Radio(choices, value=value, **how)
     least, most = limits(option.name).page
     assert most is not None
     if shown.kind == "choice":
-        choices = list(range(int(least), int(most) + 1))
-        return gr.Radio(choices, value=value, elem_classes="segments", **how)
+        return gr.Radio(list(range(int(least), int(most) + 1)), value=value, **how)
     return gr.Slider(least, most, value=value, step=shown.step, buttons=[], **how)
 
 
@@ -280,12 +303,16 @@ def form_problem(unit: object, values: Mapping[str, object]) -> str:
         if option.words:
             if value not in option.words:
                 return f"{label} is {short(value)}, expected {' or '.join(option.words)}."
+        elif name == "tempo" and tempo_of(value) is None:
+            continue
         elif option.kind is str:
+            if isinstance(value, list):
+                value = text_of(value)
             if not (value is None or (isinstance(value, str) and value.isprintable())):
                 return f"{label} is {short(value)}, expected text."
             if name != "key" and (problem := _text_problem(name, value)):
                 return problem
-        elif problem := _number_problem(name, value, unit):
+        elif problem := _number_problem(name, tempo_of(value) if name == "tempo" else value, unit):
             return f"{label} is {problem}."
     return key_problem(values.get("key"))
 
@@ -330,16 +357,35 @@ def options_of(unit: str, values: Mapping[str, Any]) -> MusicOptions:
     for name, value in options.items():
         if OPTIONS[name].kind is int:
             options[name] = int(value)
-        elif OPTIONS[name].default is None:
-            options[name] = (value or "").strip() or None
+        elif OPTIONS[name].kind is str and OPTIONS[name].default is None:
+            options[name] = text_of(value).strip() or None
+        elif name == "tempo":
+            options[name] = tempo_of(value)
     options |= {"seconds": length} if unit == "seconds" else {"bars": int(length)}
     return MusicOptions(**options)
+
+
+def text_of(value: object) -> str:
+    """Return the text of a field; the choices of several are separated by commas."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else ""
+
+
+def tempo_of(value: object) -> Any:  # noqa: ANN401
+    """Return the number in the text of a field; None if it is empty, or the text if it is none."""
+    try:
+        return float(value) if isinstance(value, str) and value.strip() else value or None
+    except ValueError:
+        return value
 
 
 def widget_values(options: MusicOptions) -> list[object]:
     """Return the settings of a piece as the values of `Form.filled`."""
     values = {name: getattr(options, name) for name in FORM}
     values |= {name: "" for name, value in values.items() if value is None}
+    values["tempo"] = "" if options.tempo is None else f"{options.tempo:g}"
+    values["band"] = [one.strip() for one in options.band.split(",")] if options.band else []
     values["bars"] = length_slider(options)
     unit = "seconds" if options.seconds is not None else "bars"
     return [mood_of(options.temperature, options.top_p), unit, False, *values.values()]
@@ -381,12 +427,6 @@ def key_problem(key: object) -> str:
         name = key if len(key) <= MOST_KEY_LETTERS else f"{key[:MOST_KEY_LETTERS]} …"
         return f"“{name}” is not a known key or scale; enter one such as C, F#m, Bb or D dorian."
     return ""
-
-
-def key_note(key: str | None) -> str:
-    """Return the same as HTML, for the place below the field."""
-    problem = key_problem(key)
-    return f"<p role='alert'>{html.escape(problem)}</p>" if problem else ""
 
 
 def not_of_page(options: MusicOptions) -> str:

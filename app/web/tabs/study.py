@@ -18,8 +18,9 @@ from app.batch.study import (
 )
 from app.errors import CommandError
 from app.server.studies import MOST_CLIPS, PROMPTS
+from app.text import plural
 from app.web.assets import SCRIPTS
-from app.web.tabs.music import CREATIVITY, TITLES_SCRIPT
+from app.web.tabs.music import CREATIVITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,9 +72,7 @@ def build_study_tab(models: Sequence[str]) -> StudyForm:
         gr.Row(elem_id="study"),
     ):
         with gr.Column(elem_classes="study-form"):
-            gr.HTML(
-                f"<p class='lead'>{LEAD}</p>", apply_default_css=False, js_on_load=TITLES_SCRIPT
-            )
+            gr.HTML(f"<p class='lead'>{LEAD}</p>", apply_default_css=False)
             asked: dict[str, Any] = {
                 "name": gr.Textbox(
                     "A listening study",
@@ -239,7 +238,7 @@ def finished(packed: Path, megabytes: float, clips: int, config: str) -> str:
     """HTML of a study that is ready to be downloaded; a script sets the address of the file."""
     path, name = html.escape(packed.as_posix()), html.escape(packed.name)
     return (
-        f"<p class='study-ready' role='status'><b>{clips:,} clips are ready.</b> Keep "
+        f"<p class='study-ready' role='status'><b>Ready: {plural(clips, 'clip')}.</b> Keep "
         "<code>study/key.csv</code> from the listeners: it names the condition of each clip.</p>"
         f"<p><a class='study-zip' data-path='{path}' download='{name}'>"
         f"Download {name} ({megabytes:,.1f} MB)</a></p>"

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from app.player.assets import template
 from app.server.downloads import MENU
-from app.web.cards import results_list
+from app.web.cards import results_value
 from tests.support.seen import SOMEONE, make, read
 
 
@@ -26,28 +24,18 @@ def test_the_card_shows_form_key_and_chords_under_headings_for_screen_readers(ca
     assert f"<tr><th scope='row'>A</th><td>1</td><td>{chords}</td>" in view.card
 
 
-def test_results_have_their_time_in_utc_for_the_browser(calls, monkeypatch):
-    make(calls)
+def test_a_card_of_each_variation_has_its_notes_and_accidents(calls, midi):
+    read(calls, midi)
+    make(calls, variations=2)
     session = calls.view.session(SOMEONE)
-    session.results[0] = session.results[0]._replace(finished_at=1_700_000_000.0)
-    assert "<time datetime='2023-11-14T22:13:20Z'></time>" in results_list(session)
-
-
-@pytest.mark.parametrize(
-    ("lines", "shown"),
-    [
-        ([""], None),
-        (["a <bar> without a note (bar 5)"], "A &lt;bar&gt; without a note (bar 5)."),
-        (["", "in no key (bars 5 to 8)"], "Variation 2: in no key (bars 5 to 8)."),
-        (["x", "", "y", "z"], "Accidents in variations 1, 3 and 4"),
-    ],
-)
-def test_results_name_their_accidents(calls, lines, shown):
-    make(calls)
-    session = calls.view.session(SOMEONE)
-    step = session.results[0].step
-    rows = [step.frame["variations"][0] | {"accidents": line} for line in lines]
-    step = step._replace(frame=step.frame | {"variations": rows})
-    session.results[0] = session.results[0]._replace(step=step)
-    found = re.findall("<small>(.*?)</small>", results_list(session))
-    assert found == ([shown] if shown else [])
+    row = session.work.frame["variations"][1]
+    row |= {"accidents": "in no key (bars 5 to 8)", "best": True}
+    first, second = results_value(session)["cards"]
+    assert (first["best"], second["best"]) == (False, True)
+    assert second["text"].endswith("bar 4 · In no key (bars 5 to 8)")
+    assert second["name"] == "My prompt 2"
+    old, new = re.findall("<path class='(?:old|new)' d='(.*?)'/>", second["roll"])
+    assert old.count("M") > 10 < new.count("M")
+    assert max(int(x) for x in re.findall(r"M(\d+) ", old)) < min(
+        int(x) for x in re.findall(r"M(\d+) ", new)
+    )

@@ -45,4 +45,4 @@ def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkey
         (10, "seconds", 1, 0, "about <b>2 s</b>"),
         (240, "bars", 2, 0, "about <b>4 min</b>"),
     ):
-        assert text in calls.settings.estimate(length, unit, variations, study, SOMEONE)
+        assert text in calls.settings.estimate(length, unit, variations, study, SOMEONE)[1]

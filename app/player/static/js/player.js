@@ -63,12 +63,11 @@ class Player {
         this.selection.place();
       },
     });
-    this.asked = new AskedRows(part, this.roll, { onAsk: (asked) => trigger("plan", asked), onWrite: () => trigger("write") });
+    this.asked = new AskedRows(part, this.roll, { onAsk: (asked) => trigger("plan", asked) });
     this.region = new PromptRegion(part, this.roll, { onChange: (bars) => trigger("region", bars) });
     this.selection = new Selection(part, this.roll, {
       // bars of a result belong to another piece than the prompt
       onChange: (chosen) => trigger("select", { ...chosen, ...(this.frame.phase === "done" ? { variation: this.chosen } : {}) }),
-      onWrite: () => trigger("write"),
     });
     this.tracks = new TrackList(part("tracks"), {
       onMix: () => this.render(),
@@ -140,12 +139,11 @@ class Player {
     const { frame, part } = this;
     const variation = frame.variations[this.chosen] ?? frame.variations[0];
     const timeline = variation?.timeline ?? frame.timeline;
-    this.box.dataset.phase = frame.phase;
+    Object.assign(this.box.dataset, { phase: frame.phase, shown: this.chosen });
     this.box.classList.toggle("example", Boolean(frame.example));
     part("title").textContent = part("title").title = frame.title || "No music yet";
     part("empty").hidden = frame.phase !== "empty" || Boolean(frame.example);
-    part("offers").hidden = frame.phase !== "empty";
-    part("like-this").hidden = !frame.example;
+    part("offers").hidden = !frame.example;
     this.renderAlert();
     this.renderProgress();
     if (timeline) this.renderMusic(variation, timeline);
@@ -204,7 +202,7 @@ class Player {
     const hasBars = canChange && before.length > 0; // a piece from nothing has none yet
     const canSelect = hasBars || (frame.phase === "done" && !this.isBusy && !frame.example);
     this.asked.show(frame.plan ?? null, lines, { canAsk: isPrompt && canChange, grows: !gap });
-    this.selection.show({ bars, gap: isPrompt ? this.gap : null, canSelect, canAdd: hasBars, isSet: hasBars });
+    this.selection.show({ bars, gap: isPrompt ? this.gap : null, last: isPrompt ? null : this.gapWritten(variation), canSelect, canAdd: hasBars, isSet: hasBars });
     if (started) {
       this.shownJob = frame.job;
       if (pen !== null || frame.phase === "waiting") this.scrollIntoView();
@@ -223,6 +221,15 @@ class Player {
     const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
     this.hands.show(frame.example || !frame.job ? null : scene, { region: this.loopRegion(scene), bpm: frame.prompt?.bpm, canEdit, isBusy: this.isBusy, rows });
+  }
+
+  /** The bars and tracks that were written in a result, so that they are selected again; null: none. */
+  gapWritten(variation) {
+    const { gap } = this;
+    if (!gap || gap.instrument === null) return gap;
+    const known = new Set(this.frame.prompt.tracks.map(({ id }) => id));
+    const added = (variation?.tracks ?? []).map(({ id }) => id).filter((id) => !known.has(id));
+    return { ...gap, tracks: [...(gap.tracks ?? []), ...added], instrument: null };
   }
 
   /** The bars that are looped: those that are selected or written, the new music, or the prompt. */
@@ -339,17 +346,11 @@ class Player {
     this.files.show(files);
     const isRendered = frame.variations.every((one) => one.sound === "ready");
     this.blind.offer(frame.job, frame.variations.length, isDone && isRendered && !frame.example);
-    part("favourite").hidden = !isDone;
-    part("favourite").setAttribute("aria-pressed", Boolean(frame.favourites?.includes(this.chosen)));
-    part("continue-this").hidden = part("rewrite").hidden = !isDone;
     part("steps").hidden = !frame.can_undo && !frame.can_redo;
     for (const [name, isPossible] of [["undo", frame.can_undo], ["redo", frame.can_redo]]) {
       grey(part(name), isBusy ? BUSY_REASON : isPossible ? "" : `There is nothing to ${name}.`);
     }
     part("replay").hidden = !isDone || !files.has("replay");
-    part("other-prompt").textContent = this.gap ? "Change the selection" : "Change the prompt";
-    part("other-prompt").hidden = !isDone || frame.prompt?.first === undefined;
-    part("plan-again").hidden = !isDone || Boolean(frame.prompt);
     part("settings").textContent = variation?.settings || "";
     part("actions").hidden = Boolean(frame.example) || [...part("actions").children].every((child) => child.hidden || !child.textContent);
   }
@@ -369,7 +370,7 @@ class Player {
   }
 
   listen(element) {
-    const { part, roll, region, trigger } = this;
+    const { part, roll, trigger } = this;
     const clicks = {
       stop: () => {
         part("subtitle").textContent = "Stopping …";
@@ -377,9 +378,6 @@ class Player {
       },
       discard: () => trigger("discard"),
       "like-this": () => this.sound.toggle(),
-      "plan-new": () => trigger("plan_new"),
-      "plan-again": () => trigger("plan_new"),
-      favourite: () => trigger("favourite", { variation: this.chosen }),
       undo: () => {
         this.expectEdit();
         trigger("undo");
@@ -388,9 +386,7 @@ class Player {
         this.expectEdit();
         trigger("redo");
       },
-      "continue-this": () => trigger("continue_this", { variation: this.chosen }),
       replay: () => trigger("replay", { variation: this.chosen }),
-      "other-prompt": () => (this.gap ? trigger("select", this.gap) : trigger("region", region.of(roll.bars, this.frame.prompt))),
       "zoom-in": () => roll.zoom(1 / 1.5),
       "zoom-out": () => roll.zoom(1.5),
       "zoom-fit": () => roll.fit(),
@@ -443,14 +439,13 @@ class Player {
     event.preventDefault();
   }
 
-  /** Selects bars: Shift and an arrow key, Ctrl+A for all, Escape for none, Enter to write. */
+  /** Selects bars: Shift and an arrow key, Ctrl+A for all, Escape for none. */
   onSelectKey(event, beat) {
-    const { selection, part } = this;
+    const { selection } = this;
     if (event.shiftKey && event.key === "ArrowRight") selection.extend(1, beat);
     else if (event.shiftKey && event.key === "ArrowLeft") selection.extend(-1, beat);
     else if ((event.ctrlKey || event.metaKey) && event.key === "a") selection.choose(0, selection.most);
     else if (event.key === "Escape") selection.clear();
-    else if (event.key === "Enter" && !part("selection").hidden && !part("write").disabled) part("write").click();
     else return false;
     return true;
   }

@@ -1,7 +1,6 @@
 // The bars that are to be written: selected by dragging over the roll, by handles, buttons or keys. Their
 // tracks are chosen in the list of tracks, a new track by its instrument.
 
-import { grey } from "./dom.js";
 import { BarRange } from "./handles.js";
 import { lowerBound } from "./roll/notes.js";
 
@@ -10,16 +9,14 @@ const FIRST_BARS = 4; // that the button "Selected bars" selects
 export class Selection extends BarRange {
   chosen = null; // {first, last, tracks, rests, instrument, problem} as in frames.py; null: new music follows at the end
 
-  /** `onChange(chosen)`: null if nothing is selected any more; `onWrite()`. */
-  constructor(part, roll, { onChange, onWrite }) {
+  /** `onChange(chosen)`: null if nothing is selected any more. */
+  constructor(part, roll, { onChange }) {
     super(part, roll, ["select-from", "select-to"]);
     this.onChange = onChange;
     const clicks = {
-      "at-end": () => this.clear(),
+      "at-end": () => (this.isSet ? this.clear() : this.onChange(null)), // a result becomes the piece
       "in-bars": () => this.chosen || this.begin(),
-      rewrite: () => this.begin(),
       "select-all": () => this.choose(0, this.most),
-      write: onWrite,
     };
     for (const [name, call] of Object.entries(clicks)) part(name).addEventListener("click", call);
     this.instrument = part("instrument");
@@ -27,21 +24,20 @@ export class Selection extends BarRange {
   }
 
   /**
-   * `gap` as in frames.py, or null; `canSelect`: bars can be selected; `canAdd`: so can the instrument of a
-   * new track; `isSet`: the bars can be changed by handles and buttons.
+   * `gap` as in frames.py, or null; `last`: what was written in the shown result, or null; `canSelect`: bars can
+   * be selected; `canAdd`: so can the instrument of a new track; `isSet`: the bars can be changed by handles.
    */
-  show({ bars, gap, canSelect, canAdd, isSet }) {
+  show({ bars, gap, last = null, canSelect, canAdd, isSet }) {
     const { part, roll } = this;
     roll.canSelect = canSelect && bars.length > 1;
-    part("where").hidden = !isSet;
+    part("where").hidden = !roll.canSelect;
     part("selection").hidden = !isSet || !gap;
     part("new-track").hidden = !canAdd;
-    part("at-end").setAttribute("aria-pressed", !gap);
+    part("at-end").setAttribute("aria-pressed", isSet && !gap);
     part("in-bars").setAttribute("aria-pressed", Boolean(gap));
     part("problem").hidden = !isSet || !gap?.problem;
     part("problem").textContent = (isSet && gap?.problem) || "";
-    grey(part("write"), gap?.problem ?? "");
-    this.bars = bars;
+    Object.assign(this, { bars, last, isSet });
     this.most = Math.max(1, bars.length - 1);
     if (this.isHeld) return;
     this.chosen = gap;
@@ -87,8 +83,12 @@ export class Selection extends BarRange {
     this.choose(before(Math.min(one, other)), before(Math.max(one, other)) + 1, true);
   }
 
-  /** Selects some bars in view, from the position if that is in view. */
+  /** Selects the bars and tracks that were written last, or some bars in view, from the position if it is. */
   begin() {
+    if (this.last) {
+      this.onChange((this.chosen = { ...this.last }));
+      return;
+    }
     const { playhead, target } = this.roll;
     const isSeen = playhead > target.start && playhead < target.start + target.span;
     const from = lowerBound(this.bars, (isSeen ? playhead : target.start + target.span / 4) + 0.001, (bar) => bar) - 1;

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shutil
-import zipfile
 from pathlib import Path
 
 from app.web.callbacks.alerts import BROKEN
 from app.web.session import FIRST_EXAMPLE
-from tests.support.seen import SOMEONE, event, make, read, seen
+from tests.support.seen import make, read
 
 
 def test_files_are_found_by_job_variation_and_kind_only(calls, midi):
@@ -34,27 +33,6 @@ def test_files_are_found_by_job_variation_and_kind_only(calls, midi):
         assert answer["error"] != BROKEN
     for without in ("0", [None], {"a": 1}):
         answer = calls.files.mix({"job": job, "variation": 0, "without": without})
-        assert set(answer) == {"error"}
-        assert answer["error"] != BROKEN
-
-
-def test_favourites_are_listed_and_downloaded_together(calls, midi):
-    read(calls, midi)
-    view = make(calls, variations=2)[1]
-    job = view.frame["job"]
-    for number in (1, 0, 1, 7, True):
-        view = seen(calls.history.favour(event(variation=number), SOMEONE))
-    assert view.frame["favourites"] == [0]
-    assert "<h2>Favourites</h2>" in view.results
-    assert "· variation 1</span>" in view.results
-    answer = calls.files.favourites([[job, 0], [job, 1], [job, 0]])
-    with zipfile.ZipFile(answer["path"]) as archive:
-        names = archive.namelist()
-    assert [name[:3] + Path(name).suffix for name in names] == [
-        *("01_.mid", "01_.json", "02_.mid", "02_.json", "03_.mid", "03_.json")
-    ]
-    for wrong in (None, [], [[job, 9]], [["x", 0]], [[job]], [job], [[job, 0]] * 41):
-        answer = calls.files.favourites(wrong)
         assert set(answer) == {"error"}
         assert answer["error"] != BROKEN
 

@@ -7,8 +7,19 @@ from types import SimpleNamespace
 import gradio as gr
 import pytest
 
-from app.web.session import OPENED_ANEW
-from tests.support.seen import OTHER, SOMEONE, begin, event, file_of, make, read, seen, shown
+from app.web.session import OPENED_ANEW, RESTARTED
+from tests.support.seen import (
+    OTHER,
+    SOMEONE,
+    begin,
+    event,
+    file_of,
+    listed,
+    make,
+    read,
+    seen,
+    shown,
+)
 
 
 def test_earlier_results_can_be_shown_again(calls, midi):
@@ -16,19 +27,20 @@ def test_earlier_results_can_be_shown_again(calls, midi):
     jobs = [make(calls, seed=seed)[1].frame["job"] for seed in (1, 2, 3)]
     assert seen(calls.history.undo(SOMEONE)).frame["job"] == jobs[1]
     assert seen(calls.history.undo(SOMEONE)).frame["job"] == jobs[0]
-    view = seen(calls.history.go_back(event(index=2), SOMEONE))
-    assert view.frame["job"] == jobs[2]
-    assert view.results.count("aria-current") == 1
-    view = seen(calls.history.go_back(event(index=1), SOMEONE))
+    view = seen(calls.history.go_back(event(job=jobs[2]), SOMEONE))
+    assert view.frame["job"] == view.results["job"] == jobs[2]
+    view = seen(calls.history.go_back(event(job=jobs[1]), SOMEONE))
     assert view.frame["job"] == jobs[1]
-    for index in (7, -1, "1", None):
-        assert seen(calls.history.go_back(event(index=index), SOMEONE)).frame["job"] == jobs[1]
+    for job in ("unknown", -1, None, []):
+        assert seen(calls.history.go_back(event(job=job), SOMEONE)).frame["job"] == jobs[1]
+    view = seen(calls.history.clear(SOMEONE))
+    assert (listed(view), view.results["job"], view.frame["can_undo"]) == (0, "", False)
 
 
 def test_redo_goes_through_all_undone_steps_until_something_else_is_done(calls, midi):
     read(calls, midi)
     steps = [make(calls, seed=1)[1], make(calls, seed=2)[1]]
-    steps.append(seen(calls.uploads.continue_this(event(variation=0), SOMEONE)))
+    steps.append(seen(calls.uploads.choose_passage(event(variation=0), SOMEONE)))
     frames = [view.frame for view in steps]
     back = [seen(calls.history.undo(SOMEONE)).frame for _ in frames]
     assert [frame["job"] for frame in back[:2]] == [frames[1]["job"], frames[0]["job"]]
@@ -44,7 +56,7 @@ def test_redo_goes_through_all_undone_steps_until_something_else_is_done(calls, 
     assert not shown(calls).frame["can_redo"]
     # a result that was discarded leaves the list again with redo
     changes = (calls.jobs.discard, calls.history.undo, calls.history.redo, calls.history.undo)
-    counts = [seen(change(SOMEONE)).results.count("<li>") for change in changes]
+    counts = [listed(seen(change(SOMEONE))) for change in changes]
     assert counts == [2, 3, 2, 3]
 
 
@@ -72,7 +84,7 @@ def test_a_page_that_is_opened_again_shows_its_session_and_keeps_its_files(calls
     again = seen(opened(calls, is_gone=False))
     assert again.frame["job"] == view.frame["job"]
     assert not again.frame.get("alert")
-    assert again.results.count("<li>") == 1
+    assert listed(again) == 1
     assert "My prompt" in again.card
     assert again.go.interactive
     calls.history.leave(SOMEONE)  # the server learns late that the connection was lost
@@ -88,7 +100,10 @@ def test_a_page_that_opens_with_invalid_values_is_a_new_one(calls, midi):
         calls.history.adopt(SimpleNamespace(_data=values), SOMEONE)
         read(calls, midi)
         calls.history.leave(SOMEONE)
-        assert calls.history.adopt(SimpleNamespace(_data=values), OTHER)[0] == gr.skip()
+        view = seen(calls.history.adopt(SimpleNamespace(_data=values), OTHER))
+        assert view.frame["phase"] == "empty"
+    view = seen(opened(calls, is_gone=True, before="2" * 32))
+    assert view.frame["alert"] == RESTARTED  # the server knows nothing of the page
 
 
 @pytest.mark.usefixtures("tab")
@@ -116,6 +131,6 @@ def test_music_is_kept_when_the_page_is_opened_again_before_its_job_has_ended(ca
     assert frames[-1]["phase"] == "done"
     again = seen(opened(calls, is_gone=True))
     assert (again.frame["phase"], again.frame.get("alert")) == ("done", None)
-    assert again.results.count("<li>") == 1
+    assert listed(again) == 1
     assert again.frame["variations"][0]["sound"] == "ready"  # rendered on request
     assert "path" in calls.files.mix({"job": again.frame["job"], "variation": 0, "without": []})

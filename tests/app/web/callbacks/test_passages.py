@@ -14,11 +14,23 @@ from app.compose.models import Models
 from app.server.studio import Studio
 from app.web.callbacks import Callbacks
 from app.web.callbacks.fitting import NO_TRACK
+from app.web.callbacks.settings import PLANNED
 from app.web.callbacks.uploads import PASSAGE_ANEW
 from tests.support import fakes
 from tests.support.bands import band as band_score
 from tests.support.bands import model_of
-from tests.support.seen import OTHER, SOMEONE, begin, event, file_of, make, read, seen, work_of
+from tests.support.seen import (
+    OTHER,
+    SOMEONE,
+    VALUES,
+    begin,
+    event,
+    file_of,
+    make,
+    read,
+    seen,
+    work_of,
+)
 from tokenization.midi import read_midi, write_midi
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
 from tokenization.remi.remi import PianoRemi
@@ -69,9 +81,9 @@ def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling,
     assert gap == {"first": 3, "last": 4, "tracks": [1, 2], "rests": [], "instrument": None}
     assert [track["played"] for track in view.frame["prompt"]["tracks"]] == [False, True, True]
     written = "Electric Bass (finger) and Drums, bars 3 to 4"
-    assert f"The second model writes {written}; everything else" in view.card
+    assert f"The model writes {written}; everything else" in view.card
     _, view = make(filling, bars=None, seed=1, ending="cadence")
-    assert view.frame["subtitle"] == f"{written} · second model"
+    assert view.frame["subtitle"] == written
     before, after = notes_of(song), notes_of(view.frame["variations"][0]["midi"])
     assert before[0] == after[0]
     assert before != after
@@ -84,14 +96,14 @@ def test_selected_bars_need_no_length_and_without_them_the_piece_is_continued(fi
     read(filling, song)
     plan(filling, bars=None)  # its field was emptied, which is grey now
     view = select(filling, first=3, last=4)
-    assert (view.go.value, view.frame["plan"]["bars"]) == ("Write here", 2)
+    assert (view.go.value, view.frame["plan"]["bars"]) == ("Continue\nwrites bars 3 to 4", 2)
     assert (view.length.interactive, view.unit.interactive) == (False, False)
     assert "selected bars" in view.length.info
     assert work_of(filling).upload.model.name == "second"
     view = select(filling)
     assert (view.length.interactive, view.unit.interactive) == (True, True)
-    assert "selected bars" not in view.length.info
-    assert view.go.value == "Continue"
+    assert view.length.info is None
+    assert view.go.value == "Continue\nwrites new music after bar 6"
     assert "gap" not in view.frame["prompt"]
     assert view.frame["prompt"]["splice"] == 24
 
@@ -170,9 +182,10 @@ def test_bars_of_a_result_belong_to_its_music_and_other_beats_drop_them(filling,
     assert view.frame["phase"] == "done"
 
 
-def plan(calls, bars: int | None = 4, form="", chords="", ending="auto", style=""):
+def plan(calls, **changed):
     """The view after a field has changed."""
-    return seen(calls.settings.plan(bars, "bars", form, chords, 0.0, ending, style, SOMEONE))
+    values = VALUES | {"bars": 4} | changed
+    return seen(calls.settings.plan(SOMEONE, *(values[name] for name in PLANNED)))
 
 
 def sections(frame):
@@ -187,7 +200,7 @@ def test_sections_keep_their_letters_when_new_bars_are_heard_and_continued(filli
     _, view = make(filling, bars=5, form="Q3 A2", seed=2)
     after = sections(view.frame)
     assert after == [*before, ("Q", 7, 3), ("A", 10, 2)]
-    view = seen(filling.uploads.continue_this(event(variation=0), SOMEONE))
+    view = seen(filling.uploads.choose_passage(event(variation=0), SOMEONE))
     assert sections(view.frame) == after
     view = seen(filling.uploads.edit(event(variation=-1, semitones=2), SOMEONE))
     assert sections(view.frame) == after
@@ -207,8 +220,7 @@ def test_sections_keep_their_letters_when_new_bars_are_heard_and_continued(filli
 
 def test_without_a_model_that_has_styles_none_can_be_asked(filling, song):
     view, _ = read(filling, song)
-    assert not view.style.interactive
-    assert view.style.info == "The second model has no styles."
+    assert not view.style.visible
 
 
 def test_a_model_that_has_the_style_is_taken_and_the_card_says_why(filling, song):
@@ -219,13 +231,14 @@ def test_a_model_that_has_the_style_is_taken_and_the_card_says_why(filling, song
     models.names = (*models.names, "styled")
     models._loaded["styled"] = styled
     view = plan(filling, style="waltz")
-    assert view.style.info == "One of: pop, waltz."
-    assert "The styled model continues it, because the second model cannot write" in view.card
+    assert [value for _, value in view.style.choices] == ["", "pop", "waltz"]
+    assert view.model.info.startswith("styled, because the second model cannot write")
+    assert plan(filling, style="walz").style.info == "“walz” is not a style; near: waltz."
     _, view = make(filling, bars=2, style="waltz")
-    assert view.frame["subtitle"].endswith("styled model")
+    assert "styled on" in view.frame["variations"][0]["settings"]
     filling.history.undo(SOMEONE)
     filling.uploads.choose_model("second", SOMEONE)
     with pytest.raises(Exception, match=r"in the style 'waltz'\. Choose styled, or clear Style"):
         begin(filling, style="waltz")
     filling.uploads.choose_model("auto", SOMEONE)
-    assert plan(filling, style="").card.count("The second model continues it")
+    assert plan(filling, style="").model.info.startswith("second: ")

@@ -10,10 +10,11 @@ import pytest
 from app.compose.options import MusicOptions
 from app.compose.replay import chosen_options
 from app.web.callbacks.alerts import BUSY
-from app.web.callbacks.settings import ASKED_BY_ROWS
+from app.web.callbacks.settings import ASKED_BY_ROWS, PLANNED
 from tests.support.seen import (
     OTHER,
     SOMEONE,
+    VALUES,
     begin,
     event,
     file_of,
@@ -85,7 +86,7 @@ def test_drums_that_are_switched_on_the_card_are_pinned_in_the_settings(calls, b
     assert work_of(calls, OTHER).frame["job"] != before  # which has another sound
     _, view = make(calls, who=OTHER, bars=2, seed=4)
     assert file_of(calls, view).read_bytes() == first
-    calls.uploads.continue_this(event(variation=0), OTHER)
+    begin(calls, who=OTHER)  # continues the result
     assert drums(OTHER) == [1, 2]
 
 
@@ -133,7 +134,7 @@ def test_settings_of_a_new_piece_fill_the_form_and_choose_its_model(
     options = {"seconds": 2.0, "temperature": 1.2}  # shorter than the page's default
     view, _ = read(calls, write_settings(path, model=second, options=options))
     assert view.model.value == second
-    assert "press Generate" in view.card
+    assert "press Continue" in view.card
     filled = filled_form(calls)
     length = filled["bars"]
     assert (length.minimum, length.value, filled["unit"]) == (2.0, 2.0, "seconds")
@@ -147,9 +148,15 @@ def test_settings_of_a_new_piece_fill_the_form_and_choose_its_model(
     assert calls.settings.fill_form(SOMEONE)[0] == gr.skip()
 
 
-def plan(calls, bars=9, form="", chords="", distance=0.0, ending="auto"):
+def plan(calls, bars=9, **changed):
     """The frame after a field of the form has changed."""
-    return calls.settings.plan(bars, "bars", form, chords, distance, ending, "", SOMEONE)[0]
+    return planned(calls, bars=bars, **changed).frame
+
+
+def planned(calls, **changed):
+    """The view after a field of the form has changed."""
+    values = {"distance": 0.0, "ending": "auto"} | changed
+    return seen(calls.settings.plan(SOMEONE, *(values.get(name, VALUES[name]) for name in PLANNED)))
 
 
 def ask(calls, **sent):
@@ -159,24 +166,27 @@ def ask(calls, **sent):
 
 
 def test_form_and_chords_of_a_piece_from_nothing_are_asked_as_those_after_a_file(calls, second):
-    assert plan(calls) == gr.skip()
+    assert plan(calls)["phase"] == "empty"
     frame = plan(calls, 8, chords="C | G")  # a text begins a new piece on an empty page
     assert (frame["phase"], frame["plan"]["chords"]) == ("prompt", ["C", "G"] * 4)
-    view = seen(calls.uploads.plan_new(SOMEONE))
+    view = seen(calls.uploads.new_piece(SOMEONE))
     assert (view.frame["phase"], view.frame["plan"]["first"]) == ("prompt", 1)
     assert view.frame["timeline"]["bars"].count(";") == 8 + 1
     filled = ask(calls, form="A4 B20", chords="C | ?")
-    assert (filled["form"], filled["chords"], filled["bars"].value) == ("A4 B20", "C | ?", 24)
+    assert (filled["form"], filled["chords"]) == ("A4 B20", "C | ?")
+    view = planned(calls, bars=8, form="A4 B20")  # the length follows the form
+    assert (view.length.value, view.frame["plan"]["bars"]) == (24, 24)
+    assert planned(calls, bars=24, form="A4 B2").length == gr.skip()
     ignored = ask(calls, growth="vary").values()  # there is no loop
     assert set(map(str, ignored)) == {str(gr.skip())}
     frame = plan(calls, 6, chords="C | ?", distance=0.5)
     assert frame["plan"]["asked"] == "chords in 3 of 6 bars"  # a distance is one from a prompt
     seen(calls.uploads.choose_model(second, SOMEONE))
     assert begin(calls, bars=2, chords="C | ?")[1].frame["plan"]["chords"] == ["C", ""]
-    assert seen(calls.uploads.plan_new(SOMEONE)).frame["alert"] == BUSY
+    assert seen(calls.uploads.new_piece(SOMEONE)).frame["alert"] == BUSY
     list(calls.jobs.compose(SOMEONE))
     calls.jobs.end(SOMEONE)
-    assert plan(calls, 8, chords="C | G") == gr.skip()  # a result is shown
+    assert plan(calls, 8, chords="C | G")["phase"] == "done"  # a result is shown
 
 
 def test_a_way_to_continue_is_taken_back_if_it_is_pressed_again_and_with_another_file(
@@ -200,40 +210,25 @@ def test_what_was_asked_of_a_piece_is_cleared_with_the_next_file(calls, midi, ba
     read(calls, midi)
     plan(calls, chords="C | G", distance=0.5, ending="cadence")
     view, _ = read(calls, band)
-    assert "What was asked of the piece before is cleared: Chords, Ending." in view.card
+    assert "What was asked of the piece before is cleared: Chords." in view.card
     filled = filled_form(calls)
-    assert (filled["chords"], filled["ending"]) == ("", "auto")
-    for kept in ("bars", "distance", "temperature", "seed", "fresh"):
+    assert filled["chords"] == ""
+    for kept in ("ending", "bars", "distance", "temperature", "seed", "fresh"):
         assert filled[kept] == gr.skip()
     assert work_of(calls).asked_style == ""
     assert "cleared" not in read(calls, midi)[0].card
     plan(calls, chords="C | G")
-    assert "is cleared: Chords." in seen(calls.uploads.forget(SOMEONE)).card
+    assert "is cleared: Chords." in seen(calls.uploads.new_piece(SOMEONE)).card
     assert filled_form(calls)["chords"] == ""
 
 
-def test_the_form_and_the_ending_are_cleared_when_a_result_is_worked_on(calls, midi):
+def test_the_form_that_a_result_has_is_cleared_and_its_settings_can_be_used(calls, midi):
     read(calls, midi)
-    make(calls, bars=2, variations=2, seed=7, density=3.0)
+    asked = {"form": "B8", "chords": "C | G", "ending": "cadence"}
+    _, view = make(calls, bars=8, variations=2, seed=7, density=3.0, **asked)
+    assert "What was asked of the piece before is cleared: Form." in view.card
+    filled = filled_form(calls)
+    assert (filled["form"], filled["ending"], filled["chords"]) == ("", gr.skip(), gr.skip())
     calls.settings.use_settings(event(variation=1), SOMEONE)
     filled = filled_form(calls)
     assert (filled["seed"], filled["density"], filled["variations"]) == (8, 3.0, 1)
-    asked = {"form": "B8", "chords": "C | G", "distance": 0.5, "ending": "cadence"}
-    work = work_of(calls)
-    for change, sent in (
-        (calls.uploads.edit, {"semitones": 1}),
-        (calls.uploads.continue_this, {}),
-        (calls.uploads.choose_passage, {"first": 2, "last": 3, "tracks": None}),
-    ):
-        plan(calls, **asked)
-        view = seen(change(event(variation=0, **sent), SOMEONE))
-        assert "What was asked of the piece before is cleared: Form, Ending." in view.card
-        filled = filled_form(calls)
-        assert (filled["form"], filled["ending"], filled["chords"]) == ("", "auto", gr.skip())
-        assert (work.form, work.chords, work.ending) == ("", "C | G", "auto")
-        plan(calls, **asked)
-        view = seen(calls.uploads.edit(event(semitones=1), SOMEONE))
-        assert "cleared" not in view.card  # the prompt was edited
-        assert (work.form, work.ending) == ("B8", "cadence")
-        while work.frame["phase"] != "done":
-            calls.history.undo(SOMEONE)

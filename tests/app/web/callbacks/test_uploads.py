@@ -34,9 +34,9 @@ def tracks(calls, heard, played):
 
 def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
     view, upload = read(calls, midi)
-    for fact in ("96 bpm", "4/4", f"<dd>{upload.whole.facts.notes}</dd>", "<dt>Bars</dt>"):
+    for fact in ("4 bars · 4/4 · 96 bpm", f"{upload.whole.facts.notes} notes"):
         assert fact in view.card
-    assert "reads bars 1 to 4; new music begins in bar 5. The fake model continues it" in view.card
+    assert "Reads bars 1 to 4; new music begins in bar 5.</p>" in view.card
     assert "notices" not in view.card  # there are none
     assert (view.go.interactive, view.beats.visible) == (True, False)
     frame = view.frame
@@ -49,12 +49,16 @@ def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
     assert f"<h2>{EXAMPLES[1].label}</h2>" in view.card
 
 
+SUFFIXES = {"midi": "mid", "score": "musicxml"}
+NEW = "Continue\nwrites a new piece of 16 bars"
+
+
 def test_a_refused_upload_gives_its_reason_and_leaves_the_one_before(calls, midi, tmp_path):
     path = tmp_path / "<b>odd.mid"
     for content in (b"", b"MThd", fakes.example_midi()[:58]):
         path.write_bytes(content)
         view, upload = read(calls, path)
-        assert (upload, view.frame["phase"], view.go.value) == (None, "empty", "Generate")
+        assert (upload, view.frame["phase"], view.go.value) == (None, "empty", NEW)
         assert "role='alert'" in view.card
         assert "&lt;b&gt;odd.mid" in view.card
         assert "<b>" not in view.card
@@ -110,7 +114,7 @@ def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls
     assert (view.frame["prompt"]["first"], view.frame["prompt"]["splice"]) == (4, 12)
     assert view.frame["job"] == job  # view and sound stay
     assert view.frame["prompt"]["sound"] == "ready"
-    assert "reads bars 2 to 3" in view.card
+    assert "Reads bars 2 to 3" in view.card
     assert not view.frame["can_undo"]  # not a separate step
     region(calls, 1, 4)
     assert work_of(calls).upload.prompt.first_bar is None  # as by default
@@ -147,7 +151,6 @@ def test_tracks_can_be_left_out_of_the_prompt(calls, band):
 def test_an_error_in_a_callback_is_an_alert_and_a_bug_is_logged(
     calls, midi, second, monkeypatch, caplog
 ):
-    assert seen(calls.uploads.forget(SOMEONE)).frame["phase"] == "empty"  # nothing to remove
     read(calls, midi)
 
     def raise_error(error):
@@ -181,9 +184,9 @@ def test_uploads_and_models_wait_while_music_is_generated(calls, midi, second):
     assert upload is before
     assert html.escape(BUSY) in view.card
     for change in (
-        calls.uploads.forget(SOMEONE),
+        calls.uploads.new_piece(SOMEONE),
         calls.uploads.choose_region(event(first=1, last=2), SOMEONE),
-        calls.uploads.continue_this(event(variation=0), SOMEONE),
+        calls.uploads.choose_passage(event(variation=0), SOMEONE),
         calls.uploads.edit(event(variation=-1, semitones=1), SOMEONE),
         choose(second, SOMEONE),
     ):
@@ -195,8 +198,8 @@ def test_uploads_and_models_wait_while_music_is_generated(calls, midi, second):
     assert seen(choose(second, SOMEONE)).model.value == second
     view = seen(calls.history.undo(SOMEONE))
     assert (view.frame["phase"], view.model.value) == ("done", "fake")
-    view = seen(calls.uploads.forget(SOMEONE))
-    assert (view.card, view.frame["phase"], view.go.value) == ("", "empty", "Generate")
+    view = seen(calls.uploads.new_piece(SOMEONE))
+    assert (view.card, view.frame["phase"], view.go.value) == ("", "prompt", NEW)
     for model in (second, "nobody"):
         assert seen(choose(model, SOMEONE)).model.value == second
     view = seen(calls.history.undo(SOMEONE))
@@ -223,7 +226,7 @@ def test_no_job_begins_while_a_file_is_read(calls, midi, band, monkeypatch):
     assert (view.frame["title"], upload.title, view.go.interactive) == ("band", "band", True)
     frame = seen(calls.history.undo(SOMEONE)).frame
     assert (frame["phase"], frame["title"]) == ("done", "My prompt")
-    view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
+    view = seen(calls.uploads.choose_passage(event(variation=0), SOMEONE))
     assert (view.frame["phase"], view.go.interactive) == ("prompt", True)
 
 
@@ -271,11 +274,11 @@ def test_tracks_stay_with_other_beats_and_a_note_says_that_the_region_is_lost(ca
 
 def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi, caplog):
     make(calls)
-    view = seen(calls.uploads.continue_this(event(variation=0), SOMEONE))
-    assert (view.frame["title"], view.go.value) == ("A new piece", "Continue")
+    view = seen(calls.uploads.choose_passage(event(variation=0), SOMEONE))
+    assert (view.frame["title"], view.go.value.split()[0]) == ("A new piece", "Continue")
     read(calls, midi)
     make(calls, bars=6, variations=2)
-    view = seen(calls.uploads.continue_this(event(variation=1), SOMEONE))
+    view = seen(calls.uploads.choose_passage(event(variation=1), SOMEONE))
     upload = work_of(calls).upload
     assert (view.frame["phase"], view.frame["title"]) == ("prompt", "My prompt")
     assert (upload.bars, upload.first_bar, view.frame["can_undo"]) == (10, 1, True)  # all its bars
@@ -283,7 +286,7 @@ def test_a_result_becomes_the_prompt_of_what_comes_next(calls, midi, caplog):
     assert (frame["phase"], len(frame["variations"])) == ("done", 2)
     for folder in calls.studio.folders.root.glob("*/*"):
         shutil.rmtree(folder)
-    for change in (calls.uploads.continue_this, calls.uploads.edit):
+    for change in (calls.uploads.choose_passage, calls.uploads.edit):
         frame = seen(change(event(variation=0, semitones=1), SOMEONE)).frame
         assert (frame["alert"], frame["phase"]) == (GONE, "done")
     assert not caplog.records
@@ -343,7 +346,7 @@ def test_an_edit_that_is_impossible_says_why_and_a_malformed_one_changes_nothing
         assert after["prompt"] == view.frame["prompt"]
         assert work_of(calls).upload is upload
     view = edit(calls, variation=-1, semitones=1)
-    assert view.frame["prompt"]["files"][0] == "midi"
-    for kind in ("midi", "ogg"):
+    assert view.frame["prompt"]["files"][:2] == ["midi", "score"]  # also of a file
+    for kind in ("midi", "ogg", "score"):
         answer = calls.files.file({"job": view.frame["job"], "variation": -1, "kind": kind})
-        assert answer["path"].endswith(f"My-prompt.{kind.replace('midi', 'mid')}"), answer
+        assert answer["path"].endswith(f"My-prompt.{SUFFIXES.get(kind, kind)}"), answer

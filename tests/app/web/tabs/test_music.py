@@ -8,7 +8,6 @@ from app.compose.options import LARGEST_SEED, MusicOptions
 from app.web.tabs.music import (
     CREATIVITY,
     FORM,
-    key_note,
     key_problem,
     mood_of,
     roll_dice,
@@ -19,8 +18,6 @@ from app.web.tabs.music import (
 def test_a_wrong_key_is_explained_below_its_field():
     assert all(key_problem(key) == "" for key in ("", None, "  ", "C", "F#m", "D dorian"))
     assert len(key_problem("H")) < 90
-    assert "&lt;b&gt;" in key_note("<b>")
-    assert key_note("Bb") == ""
 
 
 def test_settings_of_a_piece_fill_the_form():

@@ -13,12 +13,11 @@ export class AskedRows {
   lines = []; // bar lines of the new bars
 
   /** `onAsk({form, chords, growth})`: one of them. */
-  constructor(part, roll, { onAsk, onWrite }) {
+  constructor(part, roll, { onAsk }) {
     Object.assign(this, { part, roll, onAsk });
     [this.sections, this.chords] = ["asked-sections", "asked-chords"].map(part);
     this.pick = part("pick");
     this.ghost = part("section-ghost");
-    part("continue").addEventListener("click", onWrite);
     for (const button of part("growth").querySelectorAll("[data-growth]")) {
       button.addEventListener("click", () => onAsk({ growth: button.dataset.growth }));
     }
