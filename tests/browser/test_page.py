@@ -253,7 +253,7 @@ def test_a_piece_from_nothing_is_kept_discarded_or_ended_with_its_tab(page, mode
     score = read_midi(midi)
     assert score.num_notes > 5
     assert score.end_ticks < 31 * 4 * score.ticks_per_beat  # of 32 bars
-    page.wait_for_function(r"/about \\d+ (s|min)/.test(document.body.innerText)")
+    page.wait_for_function(r"/about \d+ (s|min)/.test(document.body.innerText)")
     page.go.click()
     page.phase("composing")
     page.button("Stop and discard").click()

@@ -37,6 +37,6 @@ def test_a_band_needs_a_model_of_several_instruments_and_known_names():
         ({"tempo": 10.0}, "expected 20 to 300"),
     ):
         with pytest.raises(ValueError, match=reason):
-            MusicOptions(**asked)
+            MusicOptions(**asked)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TokenizerError, match="one piano"):
         generate_midi(model_of(PianoRemi()), MusicOptions(bars=2, band="flute"))
