@@ -73,6 +73,18 @@ def configs_page() -> str:
         for field in fields(kind):
             default = "" if field.default is MISSING else _value(field.default)
             lines.append(f"| `{field.name}` | {default} | {_cell(texts.get(field.name, ''))} |")
+    lines += [
+        "",
+        "## Configs",
+        "",
+        "In `training/configs`; each begins with the line that stands here.",
+    ]
+    configs = ROOT / "training" / "configs"
+    for folder in sorted(path for path in configs.iterdir() if path.is_dir()):
+        lines += ["", f"### {folder.name}", "", "| config | |", "|---|---|"]
+        for path in sorted(folder.glob("*.yaml")):
+            words = path.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+            lines.append(f"| `{path.name}` | {_cell(words)} |")
     return "\n".join([*lines, ""])
 
 

@@ -27,7 +27,7 @@ SLOW_TOKENS_PER_SECOND = 300
 
 
 @dataclass
-class Report:
+class Diagnosis:
     """Facts by name, and problems, each with what to do about it."""
 
     facts: dict[str, str] = field(default_factory=dict)
@@ -46,15 +46,15 @@ def doctor_command(options: argparse.Namespace) -> None:
     Raises:
         CommandError: something is wrong; the message says what, and what to do.
     """
-    report = Report()
-    for name, fact in _facts(report.problems):
-        report.facts[name] = fact
+    diagnosis = Diagnosis()
+    for name, fact in _facts(diagnosis.problems):
+        diagnosis.facts[name] = fact
         if not options.json:
             print(f"{name:<17}{fact}", flush=True)
     if options.json:
-        print(json.dumps({"facts": report.facts, "problems": report.problems}))
-    if report.problems:
-        raise CommandError("; ".join(report.problems))
+        print(json.dumps({"facts": diagnosis.facts, "problems": diagnosis.problems}))
+    if diagnosis.problems:
+        raise CommandError("; ".join(diagnosis.problems))
     if not options.json:
         print("Nothing is wrong.")
 

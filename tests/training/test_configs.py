@@ -163,13 +163,7 @@ def test_every_config_builds_at_its_own_size_and_is_described(folder, corpora):
         config = build_experiment(read_yaml(path)).task.decoder_config(corpora[folder])
         with torch.device("meta"):
             config.build()
-        assert_is_described(path)
-
-
-def assert_is_described(path):
-    assert path.read_text().startswith("# ")
-    rows = (Path(training.__file__).parent / "README.md").read_text().splitlines()
-    assert any(row.startswith("| `") and f"`{path.name}`" in row.split("|")[1] for row in rows)
+        assert path.read_text().startswith("# ")  # the site lists configs by this line
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=name_of)
@@ -181,7 +175,7 @@ def test_every_row_of_every_sweep_builds_its_model(path, tmp_path):
         config = build_experiment(cell.settings()["fit"]).task.decoder_config(None)
         with torch.device("meta"):
             config.build()
-    assert_is_described(path)
+    assert path.read_text().startswith("# ")
 
 
 WHOLE = ("piano", "windowed", "groove", "delayed", "long", "relpe")

@@ -10,6 +10,7 @@ import pytest
 from app.compose import models
 from app.compose.fill.passage import Passage
 from app.compose.models import Models, suited_to
+from app.compose.options import MusicOptions
 from tests.support.bands import model_of
 from tests.support.scores import two_hands
 from tokenization.remi.multitrack import MultitrackRemi, MultitrackRemiConfig
@@ -96,7 +97,8 @@ def test_the_automatic_choice_has_the_style_that_is_asked():
         (pianos, "polka", "styled"),
     ):
         assert several.suited(score, style) == name
-    assert several.to_generate("jazz").name == several.to_continue(pianos, "jazz").name == "styled"
+    assert several.to_generate(MusicOptions(style="jazz")).name == "styled"
+    assert several.to_continue(pianos, "jazz").name == "styled"
     assert several.with_style(DRUMS, "jazz") == ["styled"]
     assert several.to_fill(pianos, Passage(), "jazz").name == "styled"
     several.names = ("groove", "piano")  # a model for pianos is not chosen for a band

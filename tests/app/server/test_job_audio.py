@@ -234,7 +234,7 @@ def test_a_long_silence_before_the_first_note_is_left_out(heard, tmp_path):
     assert first > 600
     assert first - 6 <= begin <= first - 1
     assert soundfile.info(path).duration < 30
-    assert f"leaves out {round(begin / 60)} min of silence" in card(upload, "")
+    assert f"leaves out {round(begin / 60)} min of silence" in card(upload)
 
 
 def test_tracks_are_muted_by_the_ids_of_the_frames(heard, upload):

@@ -176,7 +176,7 @@ def test_the_card_credits_the_corpora_and_warns(prepared):
 
 
 def test_a_mixture_of_ones_own_extends_one_of_the_project_as_documented(corpora, tmp_path):
-    readme = (ROOT / "training" / "README.md").read_text("utf-8")
+    readme = (ROOT / "docs" / "pages" / "how-to" / "corpus.md").read_text("utf-8")
     [example] = re.findall(r"```yaml\n(# mine.yaml.*?)```", readme, re.DOTALL)
     (tmp_path / "mine.yaml").write_text(example)
     some = {f"{n}.mid": piece(200 + n) for n in range(3)}
