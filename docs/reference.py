@@ -77,7 +77,7 @@ def configs_page() -> str:
         "",
         "## Configs",
         "",
-        "In `training/configs`; each begins with the line that stands here.",
+        "Files in `training/configs`, by their first lines.",
     ]
     configs = ROOT / "training" / "configs"
     for folder in sorted(path for path in configs.iterdir() if path.is_dir()):
