@@ -23,10 +23,10 @@ from training.errors import TrainingError
 from training.evaluation.report import (
     corpus_table,
     figure,
-    gain_table,
     goal_lines,
     memory_rows,
     music_tables,
+    nats_line,
 )
 from training.evaluation.results import music_by_key, reading_label, readings
 from training.experiment import is_run, read_experiment
@@ -36,6 +36,19 @@ from training.runs.pointer import FittedPointer, PointerFit, pointer_digest, rea
 from training.runs.record import PastRun, PastSegment, UsedCorpus, read_run
 from training.runs.weights import Origin, digest, load_decoder
 from training.tasks.music import MusicTask
+
+CARD_MEASURES = (
+    "| continuations ",
+    "| rhythm kept from bar to bar",
+    "| bars equal to any earlier bar",
+    "| similarity to the most similar earlier bar",
+    "| similarity of new bars 4 apart, by",
+    "| similarity of new bars 8 apart, by",
+    "| chord root of",
+    "| those with a harmonic period",
+    "| those with one chord",
+)
+"""How the rows of a card's tables of music begin; results.json and evaluation.md have all."""
 
 
 def export(
@@ -177,9 +190,7 @@ def _pointer(fit: PointerFit) -> list[str]:
         "The predictions are mixed with those of a pointer into the sequence so far. Its gates "
         f"were fitted to the {on.split} split of prepared corpus `{fit.data[:16]}` ({on.pieces} "
         f"pieces, {on.tokens:,} tokens), with the weights fixed. Whole pieces of the {test.split} "
-        f"split ({test.pieces} pieces):",
-        "",
-        *gain_table(test),
+        f"split ({test.pieces} pieces): {nats_line(test)}",
         "",
         f"- Command: `{fit.command}`",
         f"- Commit: {fit.commit or 'unknown'}",
@@ -357,9 +368,17 @@ def _results(measured: dict[str, Any]) -> list[str]:
 
 
 def _music(measured: dict[str, Any]) -> list[str]:
-    """Return the measures of generated and real music, and the goals, as Markdown."""
-    tables = music_tables({"model": measured}, "###")
-    return ["", "## Generated music compared with real music", *tables, "", *goal_lines(measured)]
+    """Return the chief measures of generated and real music, and the goals, as Markdown."""
+    tables = [
+        line
+        for line in music_tables({"model": measured}, "###")
+        if not line.startswith("| ") or line.startswith(("|  |", "| ---", *CARD_MEASURES))
+    ]
+    lines = goal_lines(measured)
+    missed = [line for line in lines if line.startswith("- MISSED")]
+    held = sum(line.startswith("- holds") for line in lines)
+    goals = ["", f"{held} of {held + len(missed)} goals hold.", "", *missed] if lines else []
+    return ["", "## Generated music compared with real music", *tables, *goals]
 
 
 def _against_place(measured: dict[str, Any]) -> list[str]:

@@ -317,11 +317,14 @@ def gain_table(gain: Gain) -> list[str]:
     head = f"predicted tokens, {gain.split} split", "number", "nats per token", "with the pointer"
     rows = [("all", gain), *((one.family, one) for one in gain.families)]
     cells = ((name, f"{x.tokens:,}", f"{x.decoder:.4f}", f"{x.mixture:.4f}") for name, x in rows)
-    lines = markdown([head, *cells])
-    if gain.notes:
-        without, mixed = (x * gain.tokens / gain.notes for x in (gain.decoder, gain.mixture))
-        lines += ["", f"Nats per note: {without:.3f}, with the pointer {mixed:.3f}."]
-    return lines
+    return [*markdown([head, *cells]), "", nats_line(gain)]
+
+
+def nats_line(gain: Gain) -> str:
+    """Return nats per note, or per token of music without notes, without and with a pointer."""
+    unit, factor = ("note", gain.tokens / gain.notes) if gain.notes else ("token", 1.0)
+    without, mixed = gain.decoder * factor, gain.mixture * factor
+    return f"Nats per {unit}: {without:.3f}, with the pointer {mixed:.3f}."
 
 
 def corpus_table(results: Results) -> list[str]:

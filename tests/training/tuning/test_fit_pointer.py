@@ -28,6 +28,7 @@ from training.data.corpus import Corpus
 from training.errors import TrainingError
 from training.evaluation.evaluate import EvaluateOptions, evaluate
 from training.evaluation.likelihood import pointer_nats, streaming_nats
+from training.evaluation.report import nats_line
 from training.experiment import build_experiment
 from training.release import export
 from training.runs.pointer import read_pointer
@@ -135,7 +136,7 @@ def test_export_includes_the_pointer_and_evaluate_measures_it(fitted_run, data, 
     assert card.index("## Pointer") < card.index("## Measured on the test split")
     assert "| whole pieces, with pointer |" in card
     assert "| with pointer |" in card
-    assert f"{found.fit.test.mixture:.4f}" in card
+    assert nats_line(found.fit.test) in card
 
     # results without the pointer are not those of the model that is exported
     path = fitted_run / "evaluation" / "results.json"
