@@ -147,3 +147,11 @@ def test_a_full_disk_is_reported_and_leaves_all_files_or_none(run, tmp_path, cap
     assert codes == [2, 2, 2, 0]
     assert contents(whole) == expected
     assert not (whole.parent / "model.partial").exists()
+
+
+def test_cards_of_released_models_are_short():
+    for path in sorted((ROOT / "checkpoints").glob("*/README.md")):
+        text = path.read_text("utf-8")
+        sections = ("Data", "Runs")  # licences and commands are as long as they must be
+        long = [text.partition(f"## {name}")[2].partition("\n## ")[0] for name in sections]
+        assert len(text.split()) - sum(len(part.split()) for part in long) <= 800, path
