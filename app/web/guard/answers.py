@@ -104,7 +104,7 @@ class Sent:
         if self._zipped and page:
             page = gzip.compress(page, compresslevel=5)
             headers["Content-Encoding"] = "gzip"
-            headers["Content-Length"] = str(len(page))
+        headers["Content-Length"] = str(len(page))
         self.begun = True
         await self._send(start)
         await self._send({"type": "http.response.body", "body": page})
