@@ -104,7 +104,7 @@ def script(bank: Modules) -> str:
 
 MODULES = Modules.of_folder("player", _FOLDER / "js")
 EVENTS = (
-    *("discard", "edit", "plan", "redo", "region", "replay", "select", "stop"),
-    *("tracks", "undo"),
+    *("discard", "edit", "plan", "redo", "region", "select", "stop", "tracks"),
+    "undo",
 )
 """Events that the player triggers."""

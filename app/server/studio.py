@@ -284,14 +284,6 @@ class Studio:
         score, ids = kept_job.sound.score(variation)
         return kept_job.file(variation, "midi").read_bytes(), score, ids
 
-    def again(self, job: str) -> list[MusicOptions]:
-        """Return the options that generate each variation of a job again.
-
-        Raise LookupError as `file` does.
-        """
-        kept_job = self.kept.get(job)[1]
-        return [kept_job.again(piece) for piece in kept_job.pieces]
-
     def mix(
         self, job: str, variation: int, without: Collection[int], second: float = 0.0
     ) -> tuple[Path, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gradio.themes import Base
-from gradio.themes.utils import colors, fonts, sizes
+from gradio.themes.utils import colors, sizes
 
 from app.player.assets import COLOURS, Modules
 
@@ -69,8 +69,7 @@ def theme() -> Base:
         primary_hue=colors.orange,
         neutral_hue=colors.stone,
         radius_size=sizes.radius_md,
-        # among the fonts of Gradio 6.31, Lora and the semibold weights lack most letters
-        font=(fonts.LocalFont("IBM Plex Sans", (400, 700)), "system-ui", "sans-serif"),
+        font=("system-ui", "sans-serif"),
         font_mono=("ui-monospace", "Consolas", "monospace"),
     )
     both = {**_COLOURS, **{f"{name}_dark": value for name, value in _COLOURS.items()}}

@@ -131,7 +131,7 @@ def build_page(
             _on(read.then, calls.settings.fill_form, None, filled)
         _wire_form(calls, music, roll, view)
         _wire_study(calls, study)
-        _wire_player(calls, roll, results, view, filled)
+        _wire_player(calls, roll, results, view)
         endpoints.add(studio, max_upload_bytes)
         page.unload(calls.history.leave)
     return page
@@ -142,11 +142,8 @@ def _wire_player(
     roll: gr.HTML,
     results: gr.HTML,
     view: list[Component],
-    filled: list[Component],
 ) -> None:
     """Bind the events of the player and of the results below it."""
-    used = _on(roll.replay, calls.settings.use_settings, None, view)
-    _on(used.then, calls.settings.fill_form, None, filled)
     _on(roll.stop, calls.jobs.stop_job)
     _on(roll.region, calls.uploads.choose_region, None, view, last_only=True)
     _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)

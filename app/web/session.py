@@ -211,8 +211,6 @@ class Session:
         """The waiting or running job, if any."""
         self.dropped = False
         """Whether the job was discarded."""
-        self.options: dict[str, list[MusicOptions]] = {}
-        """Options that generate each variation of a result again, by its job."""
         self.fill: MusicOptions | None = None
         """Options to fill the form with."""
         self.cleared: tuple[str, ...] = ()

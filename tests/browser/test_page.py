@@ -222,9 +222,9 @@ def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
     bass = Track.of([(24 * at, 20, 40 + at, 80) for at in range(4)], program=35)
     keys = Track.of([(24 * at, 20, 60 + at, 80) for at in range(4)], program=4)
     page.upload(write_midi(Score(12, (drums, bass, keys))))
+    page.locator("#write-facts summary").click()
     card(page, "the piano model ignores drums")
     page.part("open-tracks").click()
-    page.locator("#write-facts summary").click()
     boxes = page.part("tracks").locator("input[type=checkbox]")
     assert boxes.count() >= 4
     boxes.nth(boxes.count() - 2).uncheck()  # the electric piano, as a prompt

@@ -128,5 +128,5 @@ def test_everything_works_below_a_path_with_a_login_and_after_a_loss_of_the_conn
         page.wait_for_selector(".player.playing")
         assert page.downloaded()[0].endswith(".mid")
         # browsers request these two from the root of the host
-        lost = [url for url in wrong if not url.endswith(("/manifest.json", "/favicon.ico"))]
+        lost = [url for url in wrong if not url.endswith("/favicon.ico")]
         assert lost == []

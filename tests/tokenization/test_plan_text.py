@@ -92,7 +92,7 @@ def test_every_suffix_has_one_quality():
         ("C || F", "bar 2 of the chart has 0 chords, expected one or two"),
         ("C F G | A", "bar 1 of the chart has 3 chords"),
         ("% | C", "the chord '%' is not understood"),
-        ("H | C", "the chord 'H' is not understood, expected a root from A to G"),
+        ("X | C", "the chord 'X' is not understood, expected a root from A to G"),
         ("Cm8", "the chord 'Cm8' is not understood"),
         ("| ".join(["C"] * 1025), "over 1024 bars"),
     ],

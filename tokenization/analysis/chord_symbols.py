@@ -16,7 +16,22 @@ SUFFIXES: Final = {
     "o": ("dim", "o", "°", "mb5"),
     "+": ("aug", "+", "#5"),
     "7": ("7", "9", "11", "13", "7b5", "7#5", "7b9", "7#9", "7#11", "7b13", "aug7", "+7"),
-    "M7": ("maj7", "M7", "Δ", "Δ7", "M9", "maj9", "maj11", "M13", "maj13", "maj7#11"),
+    "M7": (
+        "maj7",
+        "M7",
+        "Δ",
+        "Δ7",
+        "△",
+        "△7",
+        "^",
+        "^7",
+        "M9",
+        "maj9",
+        "maj11",
+        "M13",
+        "maj13",
+        "maj7#11",
+    ),
     "m7": ("m7", "min7", "-7", "m9", "min9", "m11", "m13"),
     "o7": ("dim7", "o7", "°7"),
     "/o7": ("m7b5", "min7b5", "-7b5", "ø", "ø7", "/o7"),
@@ -27,7 +42,8 @@ SUFFIXES: Final = {
 one is written."""
 _QUALITY = {suffix: QUALITIES.index(name) for name, of in SUFFIXES.items() for suffix in of}
 _NO_CHORD = ("N.C.", "NC", "N")
-_NOTE = r"([A-G])([#♯b♭]?)"
+_NOTE = r"([A-Ha-h])([#♯b♭]?)"
+"""A root; H is B, as in German."""
 _CHORD = re.compile(rf"{_NOTE}(.*?)(?:/{_NOTE})?")
 _MOST_LETTERS = 20
 _BELOW_TONIC = 5
@@ -74,6 +90,10 @@ def parse_chord(symbol: str) -> Chord | None:
             "optionally with # or b, and a quality, such as C, F#m, Bb7, Gsus4 or G/B; N for no "
             "chord"
         )
-    root = (NOTES[match[1]] + SIGNS[match[2]]) % 12
-    bass = (NOTES[match[4]] + SIGNS[match[5]]) % 12 if match[4] else root
+    root = _pitch_class(match[1], match[2])
+    bass = _pitch_class(match[4], match[5]) if match[4] else root
     return Chord(root, _QUALITY[match[3]], None if bass == root else bass)
+
+
+def _pitch_class(note: str, sign: str) -> int:
+    return (NOTES[note.upper().replace("H", "B")] + SIGNS[sign]) % 12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator  # Gradio reads the annotations of callbacks
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -175,9 +175,7 @@ class JobCallbacks:
                 return self._view.show(session)
             never_taken = asked.job is not None and self._studio.end(asked.job)
             frame = session.work.frame
-            job, alert = frame.get("job", ""), frame.get("alert", "")
-            with suppress(LookupError):  # there is no music, or its files were removed
-                session.options[job] = self._studio.again(job)
+            alert = frame.get("alert", "")
             if session.finish(asked, taken=not never_taken):
                 note = self._settings.clear(session, ["form"])  # the result has it
                 session.work.note = said(note) if note else ""

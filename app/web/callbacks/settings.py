@@ -15,7 +15,7 @@ from app.compose.plan.growth import Preset, presets
 from app.compose.tracks import with_told_drums
 from app.errors import input_errors
 from app.web.callbacks.alerts import AlertError, alerting
-from app.web.callbacks.events import values_of, whole_number
+from app.web.callbacks.events import values_of
 from app.web.callbacks.fitting import fit, for_model, shown, with_drums
 from app.web.cards import refused, said
 from app.web.session import NEW, Session
@@ -130,16 +130,6 @@ class SettingsCallbacks:
         else:  # the right file may still be uploaded
             work.note = said(ANOTHER_FILE)
             session.fill = saved.options
-
-    def use_settings(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
-        """Fill the form with the settings of a variation of the result that is shown."""
-        with self._view.locked(request) as session:
-            frame = session.work.frame
-            options = session.options.get(frame.get("job", ""), [])
-            index = whole_number(event, "variation", len(options) - 1)
-            if index is not None:
-                session.fill = options[index]
-            return self._view.show(session)
 
     def fill_form(self, request: gr.Request) -> tuple[object, ...]:
         """Return the values of the form: see `widget_values`."""

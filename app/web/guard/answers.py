@@ -25,6 +25,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 _SCRIPT = re.compile(rb"<script(?![^>]*src=)[^>]*>(.*?)</script>", re.DOTALL)
+_MANIFEST = b'<link rel="manifest" href="/manifest.json" />'
+"""Of Gradio's page; the address is wrong behind a proxy, and the page is no app to install."""
 _SAME_SITE = re.compile(r"; *samesite=\w+", re.IGNORECASE)
 
 
@@ -95,14 +97,14 @@ class Sent:
         start, *parts = self._held
         if self.status == 500:
             start["status"] = 400
-        page = b"".join(part.get("body", b"") for part in parts)
+        page = b"".join(part.get("body", b"") for part in parts).replace(_MANIFEST, b"")
         headers = MutableHeaders(raw=start["headers"])
         headers["Content-Security-Policy"] = self._policy(_SCRIPT.findall(page))
         headers["Vary"] = "Accept-Encoding"
         if self._zipped and page:
             page = gzip.compress(page, compresslevel=5)
             headers["Content-Encoding"] = "gzip"
-            headers["Content-Length"] = str(len(page))
+        headers["Content-Length"] = str(len(page))
         self.begun = True
         await self._send(start)
         await self._send({"type": "http.response.body", "body": page})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from pathlib import PurePosixPath
@@ -95,7 +96,7 @@ class Guard:
         body, route = Body(receive, 0), Route()
         try:
             self.hosts.check(method, path, headers)
-            if method in {"GET", "HEAD"} and await self._answer(path, send):
+            if method in {"GET", "HEAD"} and await self._answer(path, send, zipped=zipped):
                 return
             route = self.route_of(method, path)
             if not (route.is_public or self.is_known(cookie_parser(headers.get("cookie", "")))):
@@ -125,7 +126,7 @@ class Guard:
             _log.exception("a request failed")
             await answer(send, 400, error(FAILED))
 
-    async def _answer(self, path: str, send: Send) -> bool:
+    async def _answer(self, path: str, send: Send, *, zipped: bool) -> bool:
         """Answer a health check, or a request for a module; return whether it was one."""
         if path == HEALTH:
             await answer(send, 200, self.health())
@@ -133,8 +134,11 @@ class Guard:
         for modules in self._modules:
             module = modules.at(path)
             if module is not None:
-                kind = {"Content-Type": _TYPES[PurePosixPath(path).suffix]}
-                await respond(send, 200, module, kind | _FOREVER)
+                kind = {"Content-Type": _TYPES[PurePosixPath(path).suffix]} | _FOREVER
+                if zipped and path.endswith(".js"):
+                    kind |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+                    module = gzip.compress(module)
+                await respond(send, 200, module, kind)
                 return True
         return False
 

@@ -15,8 +15,8 @@ FORM_BYTES = 16_000
 """What an upload's form may take beside its file."""
 
 _READ_BY_ALL = (
-    *("/assets/", "/static/", "/svelte/", "/theme.css", "/favicon.ico", "/manifest.json"),
-    *("/robots.txt", "/logout"),
+    *("/assets/", "/static/", "/svelte/", "/theme.css", "/favicon.ico", "/robots.txt"),
+    "/logout",
 )
 """Beginnings of paths; the same for all users, or part of the login."""
 _READ_BY_USERS = (

@@ -123,7 +123,7 @@ def test_the_piano_plays_alone(small_model):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"chords": "H7"}, "'H7'"),
+        ({"chords": "X7"}, "'X7'"),
         ({"chords": "C | F"}, "of 2 bars, expected one bar"),
         ({"chords": "C F G"}, "3 chords, expected one or two"),
         ({"chords": " "}, "the chart is empty"),

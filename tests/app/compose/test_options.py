@@ -55,7 +55,7 @@ def test_a_value_out_of_its_range_is_refused_by_name():
     for options, problem in values:
         with pytest.raises(ValueError, match=f"^{problem}$"):
             MusicOptions(**options)
-    texts: list[dict[str, Any]] = [{"key": "H"}, {"chords": "H"}, {"chords": ""}, {"form": "8A"}]
+    texts: list[dict[str, Any]] = [{"key": "H"}, {"chords": "X"}, {"chords": ""}, {"form": "8A"}]
     for options in texts:
         with pytest.raises(ValueError, match="expected"):
             MusicOptions(**options)

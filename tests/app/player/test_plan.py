@@ -35,7 +35,7 @@ def test_sections_have_bars_and_those_beyond_the_length_are_cut():
 
 
 def test_what_is_wrong_is_said_in_a_sentence():
-    for wrong in (frame("8A"), frame("Q"), frame(chords="C | H"), frame(chords="|")):
+    for wrong in (frame("8A"), frame("Q"), frame(chords="C | X"), frame(chords="|")):
         assert wrong["problem"].endswith(".")
         assert wrong["problem"][0].isupper()
         assert wrong["sections"] == []
@@ -45,10 +45,10 @@ def test_each_bar_has_the_chords_that_are_asked_and_wrong_ones_are_marked():
     plan = frame(chords="Am | % | ? | G7  E7")
     assert plan["chords"] == ["Am", "Am", "", "G7 E7"]
     assert (plan["written"], plan["asked"]) == (4, "chords in 3 of 4 bars")
-    plan = frame(chords="C | H7 | % | F  G", bars=6)
-    assert plan["chords"] == ["C", "H7", "H7", "F G", "C", "H7"]
+    plan = frame(chords="C | X7 | % | F  G", bars=6)
+    assert plan["chords"] == ["C", "X7", "X7", "F G", "C", "X7"]
     assert (plan["written"], plan["wrong"]) == (4, [1, 2, 5])
-    assert "H7" in plan["problem"]
+    assert "X7" in plan["problem"]
     assert frame(chords="% | C || F")["wrong"] == [0, 2]
     assert frame("B4", "C | ? | F")["wrong"] == []
 

@@ -3,7 +3,7 @@
 import { fileUrl, sentenceOf } from "./server.js";
 
 const NO_FILE =
-  "The file is not available: it was removed, or the program has ended. Generate the music again with the settings below.";
+  "The file is not available: it was removed, or the program has ended. Its card below the player still has the MIDI file.";
 
 export class Files {
   /** `shown()`: {job, variation} of the files; `onError(text)`. */

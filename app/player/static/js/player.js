@@ -350,7 +350,6 @@ class Player {
     for (const [name, isPossible] of [["undo", frame.can_undo], ["redo", frame.can_redo]]) {
       grey(part(name), isBusy ? BUSY_REASON : isPossible ? "" : `There is nothing to ${name}.`);
     }
-    part("replay").hidden = !isDone || !files.has("replay");
     part("settings").textContent = variation?.settings || "";
     part("actions").hidden = Boolean(frame.example) || [...part("actions").children].every((child) => child.hidden || !child.textContent);
   }
@@ -386,7 +385,6 @@ class Player {
         this.expectEdit();
         trigger("redo");
       },
-      replay: () => trigger("replay", { variation: this.chosen }),
       "zoom-in": () => roll.zoom(1 / 1.5),
       "zoom-out": () => roll.zoom(1.5),
       "zoom-fit": () => roll.fit(),

@@ -4,6 +4,7 @@
 import { BUSY_REASON, grey, make } from "./dom.js";
 import { colourName, lookOf } from "./roll/notes.js";
 
+const WISH_MS = 2000; // how long choices stand against frames that were sent before them
 const MANY_TRACKS = 2; // more do not fit next to play and volume
 const COLUMNS = [
   ["Track", "A track of your file and its instrument"],
@@ -31,6 +32,7 @@ export class TrackList {
     this.heardWithout = [[], []]; // mute and solo of the audible mix
     this.rows = [];
     this.built = "";
+    this.wishes = new Map(); // choices by track that no frame may have yet
     list.addEventListener("keydown", (event) => this.onKey(event));
     list.addEventListener("focusin", (event) => this.rove(event.target));
   }
@@ -49,6 +51,7 @@ export class TrackList {
   clear() {
     this.muted.clear();
     this.solo.clear();
+    this.wishes.clear();
     this.confirm();
   }
 
@@ -62,12 +65,31 @@ export class TrackList {
     [this.muted, this.solo] = this.heardWithout.map((ids) => new Set(ids));
   }
 
+  /** Lets the user's choices stand until the server has answered all of them. */
+  keep() {
+    for (const row of this.rows) Object.assign(row, this.wishes.get(row.id));
+    if (this.wishes.size) this.rests = this.rows.filter(({ rests }) => rests).map(({ id }) => id);
+  }
+
+  wish(rows) {
+    for (const { id, ...choice } of rows) this.wishes.set(id, choice);
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.wishes.clear();
+      this.onMix(); // as the server has it
+    }, WISH_MS);
+    this.keep();
+    this.update(false);
+  }
+
   /** `writes`: what happens to each track in the selected bars can be chosen; `rests`: ids. */
   show(layers, { canMix, canChoose, hasSound, isOpen, writes, rests, isBusy, isSolo }) {
     this.rows = this.collect(layers, isSolo);
     const canMute = canMix && this.rows.length > 1;
     const wide = canChoose && isOpen;
+    if (writes !== this.writes) this.wishes.clear();
     [this.writes, this.rests] = [writes, rests];
+    this.keep();
     this.list.classList.toggle("many", this.rows.length > MANY_TRACKS);
     const built = JSON.stringify([this.rows.map(({ id, name, instrument, old, fresh, why }) => [id, name, instrument, old, fresh, why]), canMute, hasSound, wide, writes]);
     this.list.hidden = !this.rows.length;
@@ -170,8 +192,9 @@ export class TrackList {
   }
 
   setWork(id, kind) {
-    const works = new Map(this.rows.filter((row) => row.played !== undefined).map((row) => [row.id, row.id === id ? kind : this.workOf(row)]));
-    const idsOf = (wanted) => [...works].filter(([, work]) => work === wanted).map(([one]) => one);
+    const works = this.rows.filter((row) => row.played !== undefined).map((row) => [row.id, row.id === id ? kind : this.workOf(row)]);
+    this.wish(works.map(([one, work]) => ({ id: one, played: work === "write", rests: work === "rest" })));
+    const idsOf = (wanted) => works.filter(([, work]) => work === wanted).map(([one]) => one);
     this.onWork(idsOf("write"), idsOf("rest"));
   }
 
@@ -207,6 +230,7 @@ export class TrackList {
         if (box.checked) ids.push(row.id);
       }
     }
+    this.wish(this.rows.map(({ id, heard, played }) => ({ id, heard, played })));
     this.onChoice(chosen);
   }
 

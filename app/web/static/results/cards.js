@@ -3,10 +3,9 @@
 
 import { give } from "../drop.js";
 import { clear, keep, load } from "./shelf.js";
-import { zipOf } from "./zip.js";
 
 const NOT_KEPT = "This browser keeps no results: its storage is full or forbidden, as in a private window. They last until the page is closed.";
-const OLDEST_WENT = "The oldest results were deleted, since 50 MB are kept.";
+const OLDEST_WENT = "The oldest results without a star were deleted, since 50 MB are kept.";
 const LOST = "The server does not answer: it has ended, or the connection was lost.";
 const NAME = /[^\p{L}\p{N}]+/gu; // what file names leave out
 
@@ -62,7 +61,7 @@ export function start({ element, props, watch, trigger, server }) {
     const item = document.createElement("li");
     item.innerHTML =
       "<button type='button' data-show><b hidden>best</b><time></time><small></small></button><input maxlength='60' aria-label='Name of the result' title='Change the name'>" +
-      "<button type='button' data-play title='Play'>▶</button><button type='button' data-star title='Star'></button><a>MIDI</a>";
+      "<button type='button' data-play title='Play'>▶</button><button type='button' data-star title='Star: deleted last when 50 MB are full'></button><a>MIDI</a>";
     const part = (name) => item.querySelector(name);
     part("[data-show]").insertAdjacentHTML("afterbegin", card.roll); // made by cards.py, without texts
     part("[data-show]").setAttribute("aria-label", `Show ${card.name}, ${card.text}`);
@@ -78,8 +77,12 @@ export function start({ element, props, watch, trigger, server }) {
     part("[data-star]").ariaPressed = String(card.star);
     part("[data-star]").textContent = card.star ? "★" : "☆";
     part("a").title = "Download the MIDI file";
-    part("a").addEventListener("click", ({ target }) => offer(target, fileOf(card)));
     part("a").href = "#";
+    part("a").addEventListener("click", ({ target }) => {
+      target.href = URL.createObjectURL(fileOf(card));
+      target.download = fileOf(card).name;
+      setTimeout(() => URL.revokeObjectURL(target.href), 60_000);
+    });
     part("input").addEventListener("change", ({ target }) => {
       card.name = target.value.trim() || card.name;
       save(card).then(render);
@@ -93,12 +96,6 @@ export function start({ element, props, watch, trigger, server }) {
     return item;
   }
 
-  function offer(link, file) {
-    link.href = URL.createObjectURL(file);
-    link.download = file.name;
-    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
-  }
-
   function render() {
     const seen = cards.filter(({ job }) => !value.discarded.includes(job));
     const focus = list.contains(document.activeElement) ? [...list.querySelectorAll("button, input, a")].indexOf(document.activeElement) : -1;
@@ -106,7 +103,6 @@ export function start({ element, props, watch, trigger, server }) {
     seen.forEach((card, at) => card.job === value.job && list.children[at].setAttribute("aria-current", "true"));
     if (focus >= 0) list.querySelectorAll("button, input, a")[focus]?.focus();
     element.querySelector("section").hidden = !seen.length;
-    element.querySelector("[data-zip]").hidden = !seen.some(({ star }) => star);
   }
 
   /** Shows a result again; one that the server has no more is uploaded. */
@@ -131,17 +127,6 @@ export function start({ element, props, watch, trigger, server }) {
     trigger("clear");
     render();
   });
-  element.querySelector("[data-zip]").addEventListener("click", async () => {
-    const files = [];
-    for (const card of cards.filter(({ star }) => star)) {
-      const name = `${files.length / 2 + 1}-${card.name.replace(NAME, "-")}`;
-      files.push([`${name}.mid`, new Uint8Array(await card.midi.arrayBuffer())], [`${name}.json`, new TextEncoder().encode(card.settings)]);
-    }
-    const link = document.createElement("a");
-    offer(link, new File([zipOf(files)], "favourites.zip"));
-    link.click();
-  });
-
   function accept() {
     if (!props.value?.known) return;
     value = JSON.parse(JSON.stringify(props.value));

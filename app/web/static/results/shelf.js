@@ -1,4 +1,4 @@
-// The results that this browser keeps, in its IndexedDB: at most 50 MB, of which the oldest go.
+// The results that this browser keeps, in its IndexedDB: at most 50 MB, of which the oldest without a star go.
 
 const MOST_BYTES = 50e6;
 const opening = new Promise((resolve, reject) => {
@@ -27,7 +27,7 @@ export const load = async () => (await use("readonly", (cards) => cards.getAll()
 /** Keeps a card; returns the ids of older ones that had to go. */
 export async function keep(card) {
   await use("readwrite", (cards) => cards.put(card));
-  const all = await load();
+  const all = (await load()).sort((one, other) => other.star - one.star);
   let bytes = 0;
   const gone = all.filter((one) => (bytes += bytesOf(one)) > MOST_BYTES && one.id !== card.id).map(({ id }) => id);
   for (const id of gone) await use("readwrite", (cards) => cards.delete(id));

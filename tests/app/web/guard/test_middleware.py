@@ -92,6 +92,9 @@ def test_the_page_is_compressed_if_the_browser_accepts_it(client):
     plain = client.get("/", headers={"accept-encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert plain.content == page.content
+    assert b"manifest.json" not in page.content  # its address is wrong behind a proxy
+    (module,) = re.findall(rb'root \+ \\?"(/player-modules/[^"\\]+)', plain.content)
+    assert client.get(module.decode()).headers["content-encoding"] == "gzip"
     assert plain.headers["content-security-policy"] == page.headers["content-security-policy"]
 
 

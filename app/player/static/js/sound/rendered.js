@@ -8,7 +8,7 @@ const PATIENCE_MS = 60_000; // time limit for loading a sound
 const MARGIN_SECONDS = 10; // how long before the position a sound begins
 const STEP_SECONDS = 30; // sounds begin at multiples of this, so that moving back a little needs no other one
 const NO_SOUND =
-  "The sound cannot be played: its file was removed, or the program has ended. Generate the music again with the settings below.";
+  "The sound cannot be played: its file was removed, or the program has ended. Its card below the player still has the MIDI file.";
 
 export class Rendered {
   turn = 0; // number of the latest request
@@ -26,7 +26,7 @@ export class Rendered {
     this.deck = deck;
     const heard = (call) => () => deck === this.deck && call();
     on(deck, "play pause seeked ended", heard(() => this.onChange()));
-    deck.addEventListener("error", heard(() => deck.dataset.key && this.onError(NO_SOUND)));
+    deck.addEventListener("error", heard(() => deck.dataset.key && this.onError(sentenceOf(null, NO_SOUND))));
     this.setLevel();
   }
 
