@@ -13,6 +13,15 @@ from relpe.command_line import docstrings
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("app", "relpe", "tokenization", "training")
+DOCUMENTS = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "GLOSSARY.md": "glossary.md",
+    "CHANGELOG.md": "changes.md",
+    "checkpoints/README.md": "models.md",
+}
+"""Documents of the repository, and their pages below `project`."""
 
 
 def pages() -> dict[str, str]:
@@ -30,7 +39,22 @@ def pages() -> dict[str, str]:
         "reference/app.md": api_page("app", homes("app")),
         "reference/tokenization.md": api_page("tokenization", homes("tokenization")),
         "project/files.md": files_page(),
+        **{f"project/{page}": document_page(name) for name, page in DOCUMENTS.items()},
     }
+
+
+def document_page(name: str) -> str:
+    """Return a document of the repository as a page; links to what the site lacks become text."""
+
+    def moved(link: re.Match[str]) -> str:
+        target, _, place = link["target"].partition("#")
+        path = (ROOT / name).parent.joinpath(target).resolve().relative_to(ROOT).as_posix()
+        page = DOCUMENTS.get(path) or f"../{path.removeprefix('docs/pages/')}"
+        known = path in DOCUMENTS or path.startswith("docs/pages/")
+        return f"[{link['text']}]({page}{place and f'#{place}'})" if known else link["text"]
+
+    text = (ROOT / name).read_text("utf-8")
+    return re.sub(r"\[(?P<text>[^]]+)\]\((?P<target>(?!https?:|#)[^)]+)\)", moved, text)
 
 
 def command_page(program: str, parser: argparse.ArgumentParser) -> str:

@@ -60,14 +60,14 @@ def table_of(figures: Sequence[Figure]) -> str:
     """Return the figures of one table as Markdown, with their commands below it.
 
     Rows and columns are in the order in which they first occur. Rows that have a command each are
-    followed by it.
+    followed by it. Units stand in the corner, or with the columns, or with the rows.
     """
     rows = list(dict.fromkeys(figure.what[1] for figure in figures))
     columns = list(dict.fromkeys(figure.what[2] for figure in figures))
     cells = {figure.what[1:]: figure for figure in figures}
     units = {figure.unit for figure in figures}
     by_column = {c: _only({f.unit for f in figures if f.what[2] == c}) for c in columns}
-    by_row = {r: _only({f.unit for f in figures if f.what[1] == r}) for r in rows}
+    by_row = {r: _only({f.unit for f in figures if f.what[1] == r} - {""}) for r in rows}
     corner, heads, names = "", columns, rows
     if len(units) == 1:
         corner = units.pop()
