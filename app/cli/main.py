@@ -39,6 +39,7 @@ COMMANDS = {
     "replay": Command(
         "generate a piece again from its settings", "app.cli.music:add_replay", "music"
     ),
+    "jam": Command("play chords, and a band follows", "app.cli.jam:add_jam", "music"),
     "inspect": Command(
         "show the form, key and chords of a MIDI file", "app.cli.inspect:add_inspect", "music"
     ),
