@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 def run(name: str) -> dict[str, Any]:
     """Run the code of a notebook; return its variables."""
     notebook = json.loads((ROOT / "docs" / "notebooks" / f"{name}.ipynb").read_text("utf-8"))
-    variables: dict[str, Any] = {"__name__": name}
+    variables: dict[str, Any] = {"__name__": "__main__"}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), variables)
