@@ -27,14 +27,13 @@ from training.errors import TrainingError, check_range
 from training.evaluation.options import EvaluateOptions, GenerationOptions
 from training.tuning.options import FitBalanceOptions, FitPointerOptions, TuneOptions
 
-_OWN = ("app", "relpe", "tokenization", "training")
-_USERS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
+_OWN_PACKAGES = ("app", "relpe", "tokenization", "training")
+_USER_ERRORS = {"TrainingError", "MidiError", "TokenizerError", "CheckpointError"}
 """Errors that a user's input causes, by name because their modules import torch."""
 _REPEATED = {"action": "append", "nargs": None}
-_OF_ALL_TASKS = {
-    *("command", "model", "data", "split", "weights"),
-    *("batch_size", "device", "threads", "output"),
-}
+_OPTIONS_OF_ALL_TASKS = frozenset(
+    ("command", "model", "data", "split", "weights", "batch_size", "device", "threads", "output")
+)
 """Options of evaluate for runs of any task; all others are for music only."""
 
 
@@ -55,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _evaluate(options)
         return options.command(**given_options(options, options.command)).run()
     except ValueError as error:
-        if not any(kind.__name__ in _USERS for kind in type(error).__mro__):
+        if not any(kind.__name__ in _USER_ERRORS for kind in type(error).__mro__):
             raise
         said = str(error)
     except BrokenPipeError:
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         said = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] in _OWN:
+        if error.name is None or error.name.partition(".")[0] in _OWN_PACKAGES:
             raise
         said = f"the package {error.name} is not installed; {install('train')}"
     except KeyboardInterrupt:  # while files are read or written; training handles signals itself
@@ -89,9 +88,13 @@ def _parser() -> argparse.ArgumentParser:
             continue
         add_options(command, EvaluateOptions)
         music = "continuations of the beginnings of pieces, compared with the real music"
-        several = {"nargs": "+"}
-        changes = {"continuations": {"default": 0}, "prompt_bars": several, "bars": several}
-        add_options(command.add_argument_group("music", music), GenerationOptions, **changes)
+        add_options(
+            command.add_argument_group("music", music),
+            GenerationOptions,
+            continuations={"default": 0},
+            prompt_bars={"nargs": "+"},
+            bars={"nargs": "+"},
+        )
     settings = [*describe(TrainerConfig, "trainer"), *describe(OptimizerConfig, "optimizer")]
     fit = commands.choices["fit"]
     fit.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -160,7 +163,8 @@ class Prepare:
             sys.stderr.write(f"warning: {warning}\n")
         for what in LISTS:
             for name, reason in data[what].items():
-                sys.stderr.write(f"{what}: {reason if name in reason else f'{name}: {reason}'}\n")
+                line = reason if name in reason else f"{name}: {reason}"
+                sys.stderr.write(f"{what}: {line}\n")
         if data["unassigned"]:
             sys.stderr.write(f"left out because in no split: {', '.join(data['unassigned'])}\n")
         for what, count in data["listed"].items():
@@ -182,13 +186,19 @@ class Prepare:
             raise TrainingError(f"--tokenizer {self.tokenizer}: expected {' or '.join(PRESETS)}")
         if (self.mixture is None) == (not self.corpus):
             raise TrainingError("give either --corpus or --mixture")
-        alone = {"workers": self.workers, "strict": self.strict}
+        reading = {"workers": self.workers, "strict": self.strict}
         if self.mixture is None:
             if self.folder is not None:
                 raise TrainingError("--from is only for --mixture; give the path in --corpus")
             tokenizer = PRESETS[self.tokenizer or "piano-2"].build()
-            given = {"include": self.include or None, "splits": self.splits}
-            return prepare(self.corpus, self.output, tokenizer, **given, **alone)
+            return prepare(
+                self.corpus,
+                self.output,
+                tokenizer,
+                include=self.include or None,
+                splits=self.splits,
+                **reading,
+            )
         if self.include or self.splits is not None:
             raise TrainingError(
                 "--include and --splits are only for --corpus; write them into a mixture of your "
@@ -209,7 +219,7 @@ class Prepare:
                 f"--mixture {self.mixture}: tokenizer is {tokenizer}, expected "
                 f"{' or '.join(PRESETS)}"
             )
-        return prepare_mixture(mixture, self.output, PRESETS[tokenizer].build(), **alone)
+        return prepare_mixture(mixture, self.output, PRESETS[tokenizer].build(), **reading)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +239,7 @@ class Fit:
     settings: Sequence[str] = field(
         default=(), metadata={**_REPEATED, "flag": "--set", "metavar": "KEY=VALUE"}
     )
-    """Change a setting of the config, see below; may be repeated; none: none."""
+    """Change a setting of the config, see below; may be repeated; none: as in the config."""
     init_from: str | None = field(default=None, metadata={"metavar": "MODEL"})
     """Folder of a run, or folder or name of a released model, with the initial weights; None:
     random weights."""
@@ -240,12 +250,12 @@ class Fit:
 
     def run(self) -> int:
         """Train until the budget is used up, or a signal stops the run."""
-        given = {
+        options = {
             "task.data": self.data,
             "trainer.devices": self.devices,
             "trainer.nodes": self.nodes,
         }
-        settings = [f"{key}={value}" for key, value in given.items() if value is not None]
+        settings = [f"{key}={value}" for key, value in options.items() if value is not None]
         mapping = read_yaml(self.config, [*self.settings, *settings])
         for name, kind in {"trainer": TrainerConfig, "optimizer": OptimizerConfig}.items():
             check_names(kind, mapping.get(name), f"config.{name}")
@@ -320,7 +330,8 @@ class Sweep:
             sys.stderr.write(f"{self.known}: has results of {taken} more runs of the sweep\n")
         if self.names_only:
             for cell in cells:
-                sys.stdout.write(f"{cell.folder}: {cell.name}{', done' * is_done(cell)}\n")
+                done = ", done" if is_done(cell) else ""
+                sys.stdout.write(f"{cell.folder}: {cell.name}{done}\n")
             return 0
         if self.table and not any(map(is_done, cells)):
             raise TrainingError(
@@ -441,12 +452,15 @@ COMMANDS: dict[str, Any] = {
 
 
 def _evaluate(options: argparse.Namespace) -> int:
+    """Measure a run of any task, or a model of music, and print the results."""
     from training.experiment import is_run, read_experiment
 
     folder = Path(options.model)
     task = read_experiment(folder).task if is_run(folder) else None
-    if task is not None and task.kind != "music":
-        names = _OF_ALL_TASKS - (set() if task.has_splits else {"data", "split"})
+    if task is None or task.kind == "music":
+        lines = _evaluate_music(options)
+    else:
+        names = _OPTIONS_OF_ALL_TASKS - (set() if task.has_splits else {"data", "split"})
         others = [
             f"--{name.replace('_', '-')}"
             for name, value in vars(options).items()
@@ -460,22 +474,25 @@ def _evaluate(options: argparse.Namespace) -> int:
         from training.evaluation.runs import evaluate_run
 
         lines = evaluate_run(EvaluateOptions(**given_options(options, EvaluateOptions)))
-    else:
-        from training.evaluation.evaluate import evaluate
-        from training.evaluation.report import music_tables, table
-
-        music: list[GenerationOptions] = []
-        for prompt_bars, bars in _lengths(options) if options.continuations else ():
-            settings = given_options(options, GenerationOptions, prompt_bars=prompt_bars, bars=bars)
-            music.append(GenerationOptions(**settings))
-        if options.samples_output is not None and len(music) > 1:
-            folder = options.samples_output
-            music = [replace(each, samples_output=folder / each.key) for each in music]
-        settings = given_options(options, EvaluateOptions, music=tuple(music))
-        entries = {options.model: evaluate(EvaluateOptions(**settings))}
-        lines = [*table(entries), *music_tables(entries)]
     sys.stdout.write("\n".join([*lines, ""]))
     return 0
+
+
+def _evaluate_music(options: argparse.Namespace) -> list[str]:
+    """Measure a model of music, and its continuations if they are asked for; return tables."""
+    from training.evaluation.evaluate import evaluate
+    from training.evaluation.report import music_tables, table
+
+    music: list[GenerationOptions] = []
+    for prompt_bars, bars in _lengths(options) if options.continuations else ():
+        settings = given_options(options, GenerationOptions, prompt_bars=prompt_bars, bars=bars)
+        music.append(GenerationOptions(**settings))
+    if options.samples_output is not None and len(music) > 1:
+        folder = options.samples_output
+        music = [replace(lengths, samples_output=folder / lengths.key) for lengths in music]
+    settings = given_options(options, EvaluateOptions, music=tuple(music))
+    entries = {options.model: evaluate(EvaluateOptions(**settings))}
+    return [*table(entries), *music_tables(entries)]
 
 
 def _lengths(options: argparse.Namespace) -> list[tuple[int, int]]:

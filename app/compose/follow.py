@@ -118,12 +118,18 @@ def varied(bar: Bar, chords: str | None) -> Bar:
     for track in bar.score.tracks:
         notes = track.notes.copy()
         notes[:, 3] = np.maximum(notes[:, 3] * 9 // 10, 1)
-        halves = np.minimum(notes[:, 0] * len(tables) // bar.score.end_ticks, len(tables) - 1)
+        halves = np.minimum(notes[:, 0] * len(tables) // _length(bar), len(tables) - 1)
         if not track.is_drum:
             notes[:, 2] = np.stack(tables)[halves, notes[:, 2]]
         _, first = np.unique(notes[:, [0, 2]], axis=0, return_index=True)
         tracks.append(replace(track, notes=notes[first]))
     return bar._replace(score=bar.score.with_tracks(tracks), chords=planned or bar.chords)
+
+
+def _length(bar: Bar) -> int:
+    """Grid steps from bar line to bar line; the notes of a last bar sound longer."""
+    numerator, denominator = bar.metre
+    return 4 * STEPS_PER_BEAT * numerator // denominator
 
 
 def _nearest_tones(chord: Chord | None) -> np.ndarray:
@@ -285,7 +291,7 @@ class Follower:
     def _line(self, bar: int) -> float:
         """Time of a bar line."""
         assert self._source is not None
-        return self._begin + bar * self._source.score.end_ticks * self._step
+        return self._begin + bar * _length(self._source) * self._step
 
     def _lead(self) -> float:
         """Seconds from the request of a bar to its begin, at most a bar."""
@@ -336,7 +342,7 @@ class Follower:
 
         A note ends before the next one of its pitch, and with the bar unless it is the last one.
         """
-        length = bar.score.end_ticks
+        length = _length(bar)
         for channel, track in zip(self._channels, bar.score.tracks, strict=True):
             following = dict.fromkeys(range(128), math.inf if is_last else length)
             for onset, duration, pitch, velocity in track.notes[::-1].tolist():

@@ -33,7 +33,7 @@ def main(
     bars: tuple[int, int] = (3, 4),
     seeds: int = 6,
 ) -> None:
-    """Run the measurement."""
+    """Write tracks of `pieces` again in `bars`, first and last, and print a line for each track."""
     models = Models([model])
     first, last = bars
     columns = ("piece, track", "empty bars", "notes, over those of the file", "in the chord")
@@ -44,8 +44,8 @@ def main(
         score = read_midi(data, name=path.name)
         edges = notated_lines(score, score.end_ticks + 1)[first - 1 : last + 1]
         for number, track in enumerate(score.tracks):
-            old = np.histogram(track.notes[:, 0], edges)[0]
-            if track.is_drum or not old.all():
+            old_counts = np.histogram(track.notes[:, 0], edges)[0]
+            if track.is_drum or not old_counts.all():
                 continue
             passage = Passage(first_bar=first, last_bar=last, tracks=frozenset({number}))
             loaded = models.to_fill(score, passage)
@@ -54,13 +54,12 @@ def main(
             for seed in range(1, seeds + 1):
                 (piece,) = fill_midi(loaded, data, passage, MusicOptions(seed=seed)).pieces
                 # only the written track has new notes, if any
-                notes = [track.notes[:0], *(one.notes for one in piece.new.tracks)]
+                notes = [track.notes[:0], *(written.notes for written in piece.new.tracks)]
                 new = replace(track, notes=np.concatenate(notes))
                 counts = np.histogram(new.notes[:, 0], edges)[0]
                 inside, _ = shares_of_chords(others, new, score.ticks_per_beat)
-                rows.append(
-                    ((counts == 0).mean(), counts.sum() / old.sum(), inside if len(new) else np.nan)
-                )
+                ratio = counts.sum() / old_counts.sum()
+                rows.append(((counts == 0).mean(), ratio, inside if len(new) else np.nan))
             tables.append(np.array(rows))
             out(f"{path.stem}, {track.name or number + 1}", *np.nanmean(tables[-1], 0))
     if not tables:

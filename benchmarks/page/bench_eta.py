@@ -29,40 +29,56 @@ WITHIN = 1.5
 """Largest factor between estimate and time that counts as right."""
 
 
-class Asked(NamedTuple):
+class BenchJob(NamedTuple):
     """A job: music after a prompt, or a piece from nothing."""
 
     prompt: str
     """A file of `examples/` without suffix; empty for a piece from nothing."""
     length: int
-    unit: str = "bars"
-    variations: int = 1
+    unit: str
+    variations: int
 
 
-JOBS = (
-    *(Asked("ballad", 8), Asked("ballad", 32), Asked("ballad", 4), Asked("ballad", 64)),
-    *(Asked("waltz", 16), Asked("ballad", 16, variations=4), Asked("waltz", 60, "seconds")),
-    *(Asked("", 32), Asked("", 8), Asked("", 64), Asked("", 60, "seconds")),
-    *(Asked("", 16, variations=4), Asked("waltz", 32, variations=2)),
-    *(Asked("groove", 8), Asked("groove", 32), Asked("groove", 16, variations=4)),
-    *(Asked("groove", 60, "seconds"), Asked("groove", 4)),
+JOBS = tuple(
+    BenchJob(prompt, length, unit, variations)
+    for prompt, length, unit, variations in (
+        ("ballad", 8, "bars", 1),
+        ("ballad", 32, "bars", 1),
+        ("ballad", 4, "bars", 1),
+        ("ballad", 64, "bars", 1),
+        ("waltz", 16, "bars", 1),
+        ("ballad", 16, "bars", 4),
+        ("waltz", 60, "seconds", 1),
+        ("", 32, "bars", 1),
+        ("", 8, "bars", 1),
+        ("", 64, "bars", 1),
+        ("", 60, "seconds", 1),
+        ("", 16, "bars", 4),
+        ("waltz", 32, "bars", 2),
+        ("groove", 8, "bars", 1),
+        ("groove", 32, "bars", 1),
+        ("groove", 16, "bars", 4),
+        ("groove", 60, "seconds", 1),
+        ("groove", 4, "bars", 1),
+    )
 )
 
 
-def seconds_of(view: View, asked: Asked, seed: int) -> tuple[float | None, float]:
+def seconds_of(view: View, job: BenchJob, seed: int) -> tuple[float | None, float]:
     """Return the estimate before a job, None if there is none, and the time that it takes."""
     studio, upload = view.studio, None
-    if asked.prompt:
-        upload = read_upload(Path(f"examples/{asked.prompt}.mid"), MAX_FILE_BYTES, studio.models)
-    work = Workspace(upload, EMPTY, asked.length, unit=asked.unit, variations=asked.variations)
-    estimate = view.seconds_needed(work, asked.length)
-    options = MusicOptions(seed=seed, variations=asked.variations)
-    if asked.unit == "bars":
-        options = replace(options, bars=asked.length)
+    if job.prompt:
+        upload = read_upload(Path(f"examples/{job.prompt}.mid"), MAX_FILE_BYTES, studio.models)
+    work = Workspace(upload, EMPTY, job.length, unit=job.unit, variations=job.variations)
+    estimate = view.seconds_needed(work, job.length)
+    options = MusicOptions(seed=seed, variations=job.variations)
+    if job.unit == "bars":
+        options = replace(options, bars=job.length)
     elif upload is None:
-        options = replace(options, seconds=asked.length, bars=asked.length // 2)
+        # two seconds a bar, as the page assumes
+        options = replace(options, seconds=job.length, bars=job.length // 2)
     else:
-        options = in_bars(replace(options, seconds=asked.length), upload.prompt)
+        options = in_bars(replace(options, seconds=job.length), upload.prompt)
     began = time.monotonic()
     for frame in studio.compose("bench", upload, options):
         if alert := frame.get("alert"):
@@ -78,14 +94,14 @@ def main(seeds: int = 1) -> None:
         view = View(Studio(Models(), Path(folder)))
         print("prompt,length,variations,estimate,seconds,ratio")
         for seed in range(seeds):
-            for asked in JOBS:
-                estimate, took = seconds_of(view, asked, seed)
-                what = f"{asked.prompt or 'nothing'},{asked.length} {asked.unit},{asked.variations}"
+            for job in JOBS:
+                estimate, took = seconds_of(view, job, seed)
+                columns = f"{job.prompt or 'nothing'},{job.length} {job.unit},{job.variations}"
                 if estimate is None:
-                    print(f"{what},,{took:.2f},", flush=True)
+                    print(f"{columns},,{took:.2f},", flush=True)
                     continue
                 ratios.append(estimate / took)
-                print(f"{what},{estimate:.2f},{took:.2f},{estimate / took:.2f}", flush=True)
+                print(f"{columns},{estimate:.2f},{took:.2f},{estimate / took:.2f}", flush=True)
         view.studio.stop_all()
     right = sum(1 / WITHIN <= ratio <= WITHIN for ratio in ratios)
     print(f"within a factor of {WITHIN}: {right} of {len(ratios)}")

@@ -67,13 +67,13 @@ def read_song(archive: zipfile.ZipFile, song: str) -> tuple[Score, np.ndarray, n
     return score, np.arange(len(centres)) + pickup + 0.5, np.where(annotated, chords, UNKNOWN)
 
 
-def of_beats(score: Score, beats: np.ndarray) -> np.ndarray:
-    """Chords at these quarters (beats,), one per beat, from the whole piece."""
+def recognise_by_beats(score: Score, beats: np.ndarray) -> np.ndarray:
+    """Return the chords at these quarters (beats,), one per beat, from the whole piece."""
     return recognise_chords(score).at(beats)
 
 
-def of_bars(score: Score, beats: np.ndarray) -> np.ndarray:
-    """Chords at these quarters (beats,), at most two in a bar, recognised bar by bar."""
+def recognise_by_bars(score: Score, beats: np.ndarray) -> np.ndarray:
+    """Return the chords at these quarters (beats,), at most two in a bar, recognised bar by bar."""
     bars = ScoreBars.of(score)
     ticks, chords = [], []
     for line, middle, bar in zip(bars.lines[:-1], bars.middles, find_bar_chords(bars), strict=True):
@@ -84,11 +84,11 @@ def of_bars(score: Score, beats: np.ndarray) -> np.ndarray:
     return np.array(chords)[place]
 
 
-RECOGNISERS = {"beats": of_beats, "bars": of_bars}
+RECOGNISERS = {"beats": recognise_by_beats, "bars": recognise_by_bars}
 
 
 def agreement(recognised: np.ndarray, annotated: np.ndarray) -> tuple[float, float, float]:
-    """Shares of chords with the same root, with the same root and family, and equal ones."""
+    """Return the shares of chords with the same root, the same root and family, and all equal."""
     same_root = np.where(recognised < 0, -1, recognised // 11) == np.where(
         annotated < 0, -1, annotated // 11
     )

@@ -32,7 +32,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.timing import csv_output, run
-from benchmarks.tokenization.bench_chords import agreement, of_bars
+from benchmarks.tokenization.bench_chords import agreement, recognise_by_bars
 from benchmarks.tokenization.midi_corpora import spread
 from tokenization.analysis.bars import ScoreBars
 from tokenization.analysis.chord_symbols import parse_chord
@@ -44,7 +44,9 @@ from tokenization.midi import read_midi
 from tokenization.plan import Chord, Key
 
 LEAST_AGREEMENT = 0.6
+"""Share of equal chord roots from which the beat of the first label is known."""
 _MOST_BEATS_APART = 32
+"""Number of beats before or after the first one of the file within which labels may begin."""
 
 
 class Phrases(NamedTuple):
@@ -62,38 +64,40 @@ class Phrases(NamedTuple):
 
 
 def rates(hits: float, num_estimated: float, num_labelled: float) -> tuple[float, float, float]:
-    """Precision, recall and F; 0 without hits."""
+    """Return precision, recall and F; 0 without hits."""
     if not hits:
         return 0.0, 0.0, 0.0
     precision, recall = hits / num_estimated, hits / num_labelled
     return precision, recall, 2 * precision * recall / (precision + recall)
 
 
-def boundaries(estimated: Phrases, labelled: Phrases) -> tuple[float, float, float]:
-    """Rates of boundaries at most four beats apart; each is matched once."""
-    left = labelled.edges[1:-1].tolist()
+def boundaries(estimated: np.ndarray, labelled: np.ndarray) -> tuple[float, float, float]:
+    """Return the rates of boundaries at most four beats apart, of `edges`; each is matched once."""
+    left = labelled[1:-1].tolist()
     hits = 0
-    for edge in estimated.edges[1:-1]:
+    for edge in estimated[1:-1]:
         near = min(left, key=lambda other: abs(other - edge), default=None)
         if near is not None and abs(near - edge) <= 4:
             left.remove(near)
             hits += 1
-    return rates(hits, len(estimated.edges) - 2, len(labelled.edges) - 2)
+    return rates(hits, len(estimated) - 2, len(labelled) - 2)
 
 
 def letters(estimated: Phrases, labelled: Phrases) -> tuple[float, float, float]:
-    """Rates of pairs of beats in phrases of one letter."""
+    """Return the rates of pairs of beats in phrases of one letter."""
     beats = np.arange(labelled.edges[0], labelled.edges[-1])
     beats = beats[estimated.at(beats) != ""]
-    first, second = (p.at(beats)[:, None] == p.at(beats) for p in (estimated, labelled))
-    count = len(beats)
-    return rates((first & second).sum() - count, first.sum() - count, second.sum() - count)
+    estimated_equal = estimated.at(beats)[:, None] == estimated.at(beats)
+    labelled_equal = labelled.at(beats)[:, None] == labelled.at(beats)
+    count = len(beats)  # each beat with itself is no pair
+    hits = (estimated_equal & labelled_equal).sum() - count
+    return rates(hits, estimated_equal.sum() - count, labelled_equal.sum() - count)
 
 
 def returns(
     sources: np.ndarray, starts: np.ndarray, labelled: Phrases
 ) -> tuple[float, float, float]:
-    """Rates of bars read as returns; `sources` are distances, `starts` beats, both (bars,)."""
+    """Return the rates of bars read as returns; `sources` are distances, `starts` beats (bars,)."""
     phrase = np.searchsorted(labelled.edges, starts, side="right") - 1
     inside = (phrase >= 0) & (phrase < len(labelled.letters))
     labels = labelled.at(starts)
@@ -122,7 +126,7 @@ def pitch_class(name: str) -> int:
 
 
 def labelled_roots(text: str) -> np.ndarray:
-    """Roots of the beats of a song (beats,), or NO_CHORD."""
+    """Return the roots of the beats of a song (beats,), or NO_CHORD."""
     matches = re.findall(r"(\S+)\s*\[[^]]*\]\s*-?\d+\s+([\d.]+)", text)
     roots = [NO_CHORD if name[0] == "N" else pitch_class(name.split(":")[0]) for name, _ in matches]
     return np.repeat(roots, [round(float(beats)) for _, beats in matches])
@@ -139,14 +143,14 @@ def best_start(recognised: np.ndarray, labelled: np.ndarray) -> tuple[float, int
 
 
 def read_table(path: Path) -> dict[str, dict[str, str]]:
-    """Rows of a TSV file by the value of their first column."""
+    """Return the rows of a TSV file by the value of their first column."""
     csv.field_size_limit(1 << 24)
     with path.open(encoding="utf-8") as file:
         return {next(iter(row.values())): row for row in csv.DictReader(file, delimiter="\t")}
 
 
 def measure_pop909(folder: Path, split: str, most: int) -> dict[str, list[tuple[float, ...]]]:
-    """Values of each measure, one for each song or labeller."""
+    """Return the values of each measure, one for each song or labeller."""
     labels = read_table(folder / "pop909_form" / "labels.tsv")
     chords = read_table(folder / "pop909_form" / "chords.tsv")
     names = ("boundaries", "labellers", "every_8", "letters", "returns", "key", "roots")
@@ -157,7 +161,7 @@ def measure_pop909(folder: Path, split: str, most: int) -> dict[str, list[tuple[
             score = read_midi(archive.read(f"pop909/solo/{song}.mid"), name=song)
             bars, plan = ScoreBars.of(score), analyse(score)
             lines = bars.lines // bars.score.ticks_per_beat
-            roots = of_bars(score, np.arange(lines[-1]) + 0.5)
+            roots = recognise_by_bars(score, np.arange(lines[-1]) + 0.5)
             roots = np.where(roots < 0, NO_CHORD, roots // len(QUALITIES))
             share, start = best_start(roots, labelled_roots(chords[song]["chords"]))
             keys = [parse_key(name) for name in labels[song]["key"].split()]
@@ -173,11 +177,11 @@ def measure_pop909(folder: Path, split: str, most: int) -> dict[str, list[tuple[
             sources = np.array([bar.source for bar in plan.bars])
             forms = [labelled_form(labels[song][form], start) for form in ("form_1", "form_2")]
             for form in forms:
-                values["boundaries"].append(boundaries(estimated, form))
-                values["every_8"].append(boundaries(Phrases(eights, estimated.letters), form))
+                values["boundaries"].append(boundaries(estimated.edges, form.edges))
+                values["every_8"].append(boundaries(eights, form.edges))
                 values["letters"].append(letters(estimated, form))
                 values["returns"].append(returns(sources, lines[:-1], form))
-            values["labellers"].append(boundaries(*forms))
+            values["labellers"].append(boundaries(*(form.edges for form in forms)))
     return values
 
 
@@ -188,10 +192,7 @@ def parse_key(name: str) -> Key:
 
 
 def measure_groove(folder: Path, most: int) -> tuple[int, np.ndarray]:
-    """Return the number of pieces for validation, and recognised and labelled chords (2, halves).
-
-    The chords are of the halves of bars.
-    """
+    """Return the number of pieces, and recognised and labelled chords (2, halves of bars)."""
     pieces = [row for row in read_table(folder / "pieces.tsv").values() if row["split"] == "val"]
     pieces = spread(pieces, most)
     rows: list[np.ndarray] = []
@@ -205,7 +206,7 @@ def measure_groove(folder: Path, most: int) -> tuple[int, np.ndarray]:
                 ticks += [bars.lines[bar], bars.middles[bar]]
                 labels += [_index(halves[0]), _index(halves[-1])]
             beats = np.array(ticks) / bars.score.ticks_per_beat
-            rows.append(np.stack([of_bars(score, beats), labels]))
+            rows.append(np.stack([recognise_by_bars(score, beats), labels]))
     return len(pieces), np.concatenate(rows, axis=1)
 
 
@@ -214,15 +215,15 @@ def _index(chord: Chord | None) -> int:
 
 
 def main(folder: Path, /, *, split: str = "validation", songs: int = 1000) -> None:
-    """Measure and print."""
+    """Print the measures of POP909 and of the groove corpus, for at most `songs` pieces of each."""
     out = csv_output("corpus", "measure", "values", "precision_or_share", "recall", "f")
     for name, values in measure_pop909(folder, split, songs).items():
         out("pop909", name, len(values), *np.mean(values, axis=0))
     count, (recognised, labelled) = measure_groove(folder / "groove", songs)
-    for name, share in zip(
-        ("roots", "roots and families", "chords"), agreement(recognised, labelled), strict=True
-    ):
-        out("groove", name, count, share)
+    same_root, same_family, same_chord = agreement(recognised, labelled)
+    out("groove", "roots", count, same_root)
+    out("groove", "roots and families", count, same_family)
+    out("groove", "chords", count, same_chord)
 
 
 if __name__ == "__main__":

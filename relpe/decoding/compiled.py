@@ -43,10 +43,10 @@ from relpe.decoding.kernels import (
 )
 from relpe.decoding.packed_weights import (
     embedding_scale,
-    in_order,
     packed_attention,
     packed_rings,
     packed_weights,
+    put_in_ring,
 )
 from relpe.decoding.position_codes import PositionCodes, array_of
 from relpe.encodings.base import AbsoluteEncoding
@@ -187,8 +187,8 @@ class CompiledSteps:
         order = np.arange(count - seen, count) % span
         keys, values = (array_of(x)[0, x.shape[1] - seen :] for x in (state.keys, state.values))
         rings = packed_rings(
-            in_order(keys, order),
-            in_order(values, order),
+            put_in_ring(keys, order),
+            put_in_ring(values, order),
             span + -span % 16,
             self._compiled.precision,
         )

@@ -64,7 +64,7 @@ class DecoderWeights(NamedTuple):
     # Events and their local decoder; v = 0: every token passes the blocks.
     closes: Any  # (v,) bool: whether a token closes an event
     local_embedding: Any  # (v, m): embeddings of the local decoder
-    by_size: Any  # (n, m): embeddings of the number of tokens of the open event
+    size_embedding: Any  # (n, m): embeddings of the number of tokens of the open event
     local_norm: Any  # (2, m)
     local_in: Matrices  # one layer
     local_out: Matrices  # one layer
@@ -745,10 +745,14 @@ def _predict_event(weights, memory, slots, x):
     wide = np.zeros((rows, hidden + hidden % 2), np.int16)
     for b in range(rows):
         slot = slots[b]
-        place = min(memory.size[slot], len(weights.by_size) - 1)
-        row, local, by_size = memory.row[slot], memory.local[slot], weights.by_size[place]
+        place = min(memory.size[slot], len(weights.size_embedding) - 1)
+        row, local, size_embedding = (
+            memory.row[slot],
+            memory.local[slot],
+            weights.size_embedding[place],
+        )
         for i in range(width):
-            x[b, i] = row[i] + local[i] + by_size[i]
+            x[b, i] = row[i] + local[i] + size_embedding[i]
         layer_norm(x[b], weights.local_norm[0], weights.local_norm[1], normed[b])
     _project(weights.local_in, 0, normed, narrow, both)
     for b in range(rows):

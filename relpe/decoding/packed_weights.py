@@ -58,16 +58,16 @@ def packed_weights(decoder: Decoder, state: DecoderState, precision: Precision) 
     blocks: list[Any] = list(decoder.blocks)
     attention: list[Any] = [block.attention for block in blocks]
     forward: list[Any] = [block.feed_forward for block in blocks]
-    norms = [
-        array_of(torch.stack([part for norm in pair for part in (norm.weight, norm.bias)]))
-        for pair in ((block.attention_norm, block.feed_forward_norm) for block in blocks)
-    ]
+    norms: list[NDArray[np.float32]] = []
+    for block in blocks:
+        first, second = block.attention_norm, block.feed_forward_norm
+        norms.append(array_of(torch.stack([first.weight, first.bias, second.weight, second.bias])))
     taps = [np.zeros((0, config.width), np.float32)] * len(blocks)
     if config.convolution_taps:
         taps = [array_of(module.convolution.T) for module in attention]
     temperatures = np.zeros((0, 2, config.num_heads), np.float32)
     if config.normalize_queries_keys:
-        temperatures = np.stack([array_of(x.log_temperature.exp()[..., 0]) for x in attention])
+        temperatures = np.stack([array_of(m.log_temperature.exp()[..., 0]) for m in attention])
     qkv = [module.project_in.weight for module in attention]
     if any(module.gates is not None for module in attention):
         gates = [_gates_of(module, 2 * config.num_heads) for module in attention]
@@ -104,18 +104,19 @@ def _packed_events(
     if events is None:
         nothing = torch.zeros(0, width)
         closes = torch.zeros(0, dtype=torch.bool)
-        local_embedding, by_size, norm = nothing, nothing, torch.zeros(2, width)
+        local_embedding, size_embedding, norm = nothing, nothing, torch.zeros(2, width)
         project_in = project_out = nothing
     else:
         closes = events.closes
-        local_embedding, by_size = events.embedding.weight, events.place_embedding.weight
+        local_embedding = events.embedding.weight
+        size_embedding = events.place_embedding.weight
         norm = torch.stack([events.norm.weight, events.norm.bias])
         project_in = events.feed_forward.project_in.weight
         project_out = events.feed_forward.project_out.weight
     return {
         "closes": array_of(closes, torch.bool),
         "local_embedding": array_of(local_embedding),
-        "by_size": array_of(by_size),
+        "size_embedding": array_of(size_embedding),
         "local_norm": array_of(norm),
         "local_in": matrices([project_in]),
         "local_out": matrices([project_out]),
@@ -136,39 +137,40 @@ def _grouped(whole: NDArray[np.int8]) -> NDArray[np.int8]:
 def packed_rings(
     keys: NDArray[np.float32], values: NDArray[np.float32], places: int, precision: Precision
 ) -> tuple[NDArray[np.generic], NDArray[np.generic], NDArray[np.float32]]:
-    """Ring buffers of keys (l, h, r) and values (l, h, e), and their scales; see `Memory`.
+    """Return ring buffers of keys (l, h, r) and values (l, h, e), and their scales; see `Memory`.
 
     The keys are in the order of the ring. Values are rounded as in the kernels. `places`, the size
     of the ring, is a multiple of 16.
     """
     length, heads = keys.shape[:2]
-    steps = np.zeros((heads, 2, places), np.float32)
-    sides: list[NDArray[np.generic]] = []
+    scales = np.zeros((heads, 2, places), np.float32)
+    padded: list[NDArray[np.generic]] = []
     for side, (x, group) in enumerate(((keys, 2), (values, 16))):
         if precision == "int8":
             largest = np.abs(x).max(-1) / np.float32(LARGEST_WEIGHT)
-            steps[:, side, :length] = largest.T
+            scales[:, side, :length] = largest.T
             with np.errstate(divide="ignore", invalid="ignore"):
                 x = np.nan_to_num(np.rint(x / largest[..., None])).astype(np.int8)
-        room = ((0, places - length), (0, 0), (0, -x.shape[-1] % group))
-        sides.append(np.pad(x, room))
+        padding = ((0, places - length), (0, 0), (0, -x.shape[-1] % group))
+        padded.append(np.pad(x, padding))
+    padded_keys, padded_values = padded
     if precision == "int8":  # groups of 16 outputs, then pairs of inputs
-        by_place = sides[0].reshape(places // 16, 16, heads, -1, 2).transpose(2, 0, 3, 1, 4)
-        by_number = sides[1].reshape(places // 2, 2, heads, -1, 16).transpose(2, 3, 0, 4, 1)
+        ring_keys = padded_keys.reshape(places // 16, 16, heads, -1, 2).transpose(2, 0, 3, 1, 4)
+        ring_values = padded_values.reshape(places // 2, 2, heads, -1, 16).transpose(2, 3, 0, 4, 1)
     else:
-        by_place, by_number = sides[0].transpose(1, 2, 0), sides[1].transpose(1, 0, 2)
-    return by_place.reshape(heads, -1), by_number.reshape(heads, -1), steps
+        ring_keys, ring_values = padded_keys.transpose(1, 2, 0), padded_values.transpose(1, 0, 2)
+    return ring_keys.reshape(heads, -1), ring_values.reshape(heads, -1), scales
 
 
-def in_order(x: NDArray[np.float32], order: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the rows of x (l, ...) in a ring, where `order` (l,) is the place of each."""
+def put_in_ring(x: NDArray[np.float32], order: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return a ring with the rows of x (l, ...) at the places `order` (l,)."""
     ring = np.zeros((order.max(initial=-1) + 1, *x.shape[1:]), np.float32)
     ring[order] = x
     return ring
 
 
 def embedding_scale(decoder: Decoder, state: DecoderState) -> torch.Tensor:
-    """Scale (m,) of embeddings that absolute encodings apply."""
+    """Return the factors (m,) by which absolute encodings scale embeddings."""
     first = torch.zeros(1, 1, decoder.num_axes, dtype=torch.int64)
     codes, _ = decoder.prepare(first, state.encodings)
     ones = torch.ones(1, 1, decoder.config.width, dtype=torch.float64)
@@ -192,19 +194,26 @@ def packed_attention(
     through = np.zeros((len(layers), heads, size), np.float32)
     coded = [decoder.encoding_of(block).out_features for block in range(len(layers))]
     constant = np.zeros((len(layers), heads, size, max(coded)), np.float32)
-    drawn = {}
-    counts = {False: 0, True: 0}  # layers with sums, and with rings
+    projections_by_layer: dict[int, NDArray[np.float32]] = {}
+    num_sums = num_rings = 0  # layers so far whose memory is a sum, or a ring
     for block, (layer, features) in enumerate(zip(layers, coded, strict=True)):
         encoding = decoder.encoding_of(block)
         index = decoder.encodings.index(encoding)
-        place, row = decoder.place_in_encoding(block), numbers[block]
-        is_windowed = isinstance(layer.attention, WindowedAttentionConfig)
-        row[KIND], row[PLACE] = _KINDS[layer.attention.name], counts[is_windowed]
-        row[CODED], row[SPAN] = features, getattr(layer.attention, "span", 0)
-        row[ENCODING], row[SET] = codes.place_of(index, place)
-        counts[is_windowed] += 1
+        place = decoder.place_in_encoding(block)
+        row = numbers[block]
+        row[KIND] = _KINDS[layer.attention.name]
+        row[CODED] = features
+        if isinstance(layer.attention, WindowedAttentionConfig):
+            row[PLACE] = num_rings
+            row[SPAN] = layer.attention.span
+            num_rings += 1
+        else:
+            row[PLACE] = num_sums
+            num_sums += 1
+        row[ENCODING], row[SET] = codes.encoding_and_set(index, place)
         if isinstance(encoding, QueryKeyEncoding) and encoding.partners is not None:
-            row[PAIRED], partners[block] = 1, encoding.partners
+            row[PAIRED] = 1
+            partners[block] = encoding.partners
         if isinstance(layer.attention, LinearAttentionConfig):
             feature_map = layer.attention.feature_map
             row[FEATURES] = feature_map.build().num_features(features)
@@ -214,7 +223,7 @@ def packed_attention(
             row[DECAYING] = layer.attention.gated
             projection = state.layers[block].operation.projection
             if projection is not None:
-                drawn[block] = array_of(projection)
+                projections_by_layer[block] = array_of(projection)
         if isinstance(layer.attention, DeltaAttentionConfig):
             row[FEATURES] = features
             module: Any = decoder.blocks[block]
@@ -222,15 +231,16 @@ def packed_attention(
             strongest[block] = layer.attention.strongest
             rates[block] = array_of((-gates.log_half_life).exp(), torch.float64)
         random_gates = encoding.gates if isinstance(encoding, StochasticEncoding) else None
-        if random_gates is not None and codes.before_gates(index):
+        if random_gates is not None and codes.needs_gates(index):
             noise: Any = state.encodings[index]
             row[GATED] = 1
-            kept, fixed = mixture(random_gates[place], noise.gates[place])
-            through[block], constant[block, ..., :features] = array_of(kept), array_of(fixed)
-    shapes = np.array([one.shape for one in drawn.values()] or [(0, 0)])
+            weights, constant_codes = mixture(random_gates[place], noise.gates[place])
+            through[block] = array_of(weights)
+            constant[block, ..., :features] = array_of(constant_codes)
+    shapes = np.array([matrix.shape for matrix in projections_by_layer.values()] or [(0, 0)])
     projections = np.zeros((len(layers), *shapes.max(0)), np.float32)
-    for block, one in drawn.items():
-        projections[block, : one.shape[0], : one.shape[1]] = one
+    for block, matrix in projections_by_layer.items():
+        projections[block, : matrix.shape[0], : matrix.shape[1]] = matrix
     return AttentionInputs(
         numbers,
         partners,

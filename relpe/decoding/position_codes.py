@@ -45,7 +45,7 @@ class PositionCodes:
         self.flat = np.empty(int(ends[-1]), np.float32)  # pages are allocated when written
         self._starts = np.array([0, *ends[:-1]])
         for part, start in zip(self._parts, self._starts, strict=True):
-            part.use(self.flat[start : start + part.size])
+            part.set_pool(self.flat[start : start + part.size])
         adding = [index for index, part in enumerate(self._parts) if part.adds]
         self.added_by = adding[0] if adding else -1
         """Number of the encoding whose vectors are added to embeddings; -1: none."""
@@ -55,14 +55,16 @@ class PositionCodes:
         """Bytes of the codes of one position."""
         return sum(4 * part.size // (part.most * BLOCK) for part in self._parts if part.size)
 
-    def place_of(self, encoding: int, layer: int) -> tuple[int, int]:
+    def encoding_and_set(self, encoding: int, layer: int) -> tuple[int, int]:
         """Return the number of the encoding, -1 without codes, and that of its `layer`'s set."""
-        part = self._parts[encoding]
-        return (encoding, layer if part.sets > 1 else 0) if part.sets else (-1, 0)
+        num_sets = self._parts[encoding].sets
+        if num_sets == 0:
+            return -1, 0
+        return encoding, layer if num_sets > 1 else 0
 
-    def before_gates(self, encoding: int) -> bool:
+    def needs_gates(self, encoding: int) -> bool:
         """Whether gates of an encoding are still to be applied to its codes."""
-        return self._parts[encoding].before_gates
+        return self._parts[encoding].needs_gates
 
     def batches(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return the indices of rows, in groups whose codes fit into the cache together.
@@ -86,7 +88,7 @@ class PositionCodes:
         return [np.sort(group) for group in groups]
 
     def places(self, positions: NDArray[np.int64], used: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """First index of the codes of each position in `flat`, for each encoding (n, b).
+        """Return the first index in `flat` of the codes of each position, by encoding (n, b).
 
         Only positions that are `used` (b,) have codes.
         """
@@ -118,15 +120,15 @@ class EncodingCodes:
         self._shape: tuple[int, ...] = ()
         self.adds = False
         """Whether the codes are vectors (m,) that are added to embeddings."""
-        self.before_gates = True
+        self.needs_gates = True
         """Whether gates are still to be applied, since the encoding gives its codes by itself; if
         unit vectors are encoded, these have passed the gates."""
         factors = self._factors((0,) * len(axes))
         if factors is not None:
-            of_sets, size, _, draws = factors[1].shape
-            self._shape = (of_sets // self._heads, 2, self._heads, size, draws)
+            all_heads, size, _, draws = factors[1].shape
+            self._shape = (all_heads // self._heads, 2, self._heads, size, draws)
         else:
-            maps, added = self._make((0,) * len(axes))
+            maps, added = self._compute((0,) * len(axes))
             if maps is not None:
                 self._shape = maps.shape[1:]
             elif added is not None:
@@ -139,12 +141,12 @@ class EncodingCodes:
         self.size = self.most * BLOCK * numel
         """Size of the pool."""
 
-    def use(self, pool: NDArray[np.float32]) -> None:
-        """Write codes to `pool`."""
+    def set_pool(self, pool: NDArray[np.float32]) -> None:
+        """Set the array (size,) that codes are written to."""
         self._pool = pool.reshape(-1, *self._shape) if self._shape else pool
 
     def places(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """First index of the codes of each position in the pool."""
+        """Return the first index in the pool of the codes of each position."""
         if not self._shape:
             return np.zeros(len(positions), np.int64)
         blocks = self.blocks(positions)
@@ -155,17 +157,17 @@ class EncodingCodes:
         most = min(self.most, 2 * len(needed))
         for block in sorted(needed - self._blocks.keys()):
             full = len(self._blocks) >= most
-            place = self._blocks.popitem(last=False)[1] if full else len(self._blocks)
-            self._fill(block, slice(place * BLOCK, (place + 1) * BLOCK))
-            self._blocks[block] = place
+            index = self._blocks.popitem(last=False)[1] if full else len(self._blocks)
+            self._fill(block, slice(index * BLOCK, (index + 1) * BLOCK))
+            self._blocks[block] = index
         first = np.array([self._blocks[block] for block in blocks], np.int64) * BLOCK
         return (first + positions[:, self._axes[-1]] % BLOCK) * math.prod(self._shape)
 
     def blocks(self, positions: NDArray[np.int64]) -> list[Block]:
         """Return the block of each position (b, p): consecutive places on the last axis."""
-        places = positions[:, self._axes]
-        places[:, -1] //= BLOCK
-        return [tuple(place) for place in places.tolist()]
+        blocks = positions[:, self._axes]
+        blocks[:, -1] //= BLOCK
+        return [tuple(block) for block in blocks.tolist()]
 
     @torch.inference_mode()
     def _fill(self, block: Block, rows: slice) -> None:
@@ -174,75 +176,78 @@ class EncodingCodes:
         if factors is not None:
             products_of_waves(*factors, self._pool[rows])
             return
-        maps, added = self._make(block)
+        maps, added = self._compute(block)
         self._pool[rows] = added if maps is None else maps
 
     @torch.inference_mode()
     def _factors(
         self, block: Block
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]] | None:
-        """Waves and noise of a block, see `QueryKeyEncoding.factors`; None if it has none."""
+        """Return waves and noise of a block, see `QueryKeyEncoding.factors`; None without them."""
         encoding = self._encoding
         if not isinstance(encoding, QueryKeyEncoding):
             return None
-        factors = encoding.factors(_places(block), self._state)
+        factors = encoding.factors(_positions(block), self._state)
         if factors is None:
             return None
         waves, queries, keys = (array_of(x)[0] for x in factors)
         return waves, queries, keys
 
     @torch.inference_mode()
-    def _make(self, block: Block) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        """Codes (BLOCK, n, 2, h, d, r) of a block, and vectors added to embeddings (BLOCK, m).
+    def _compute(
+        self, block: Block
+    ) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
+        """Compute codes (BLOCK, n, 2, h, d, r) of a block, and vectors (BLOCK, m) of embeddings.
 
         n is the number of layers if their codes differ, else 1. None if the encoding has none.
         """
         encoding = self._encoding
-        codes, self._state = encoding.prepare(_places(block), self._state)
+        codes, self._state = encoding.prepare(_positions(block), self._state)
         if isinstance(encoding, AbsoluteEncoding):
             return None, array_of(encoding.embed(torch.zeros(1, BLOCK, self._width), codes))[0]
         if not isinstance(encoding, QueryKeyEncoding):
             return None, None
         matrices = encoding.matrices(codes)
-        self.before_gates = matrices is not None
+        self.needs_gates = matrices is not None
         if matrices is None:
-            return self._of_units(encoding, codes), None
+            return self._encode_units(encoding, codes), None
         return array_of(matrices.movedim(2, 0)), None
 
-    def _of_units(self, encoding: QueryKeyEncoding[Any, Any], codes: object) -> NDArray[np.float32]:
-        """Codes (BLOCK, n, 2, h, d, r) of an encoding, by encoding the unit vectors.
+    def _encode_units(
+        self, encoding: QueryKeyEncoding[Any, Any], codes: object
+    ) -> NDArray[np.float32]:
+        """Return the codes (BLOCK, n, 2, h, d, r) of an encoding, by encoding the unit vectors.
 
         If it turns pairs of features, these are (BLOCK, n, 2, h, 2, d): the factor of each feature,
         and that of its partner.
         """
         size = self._width // self._heads
         if encoding.partners is None:
-            matrices = self._encoded(torch.eye(size), encoding, codes)
+            matrices = self._encode(torch.eye(size), encoding, codes)
         else:  # the sums of the first features of all pairs, and of the second
             is_first = torch.arange(size) < torch.tensor(encoding.partners)
-            sums = self._encoded(torch.stack([is_first, ~is_first]).float(), encoding, codes)
+            sums = self._encode(torch.stack([is_first, ~is_first]).float(), encoding, codes)
             matrices = [
-                torch.where(is_first, one, one.flip(1))  # own factors, then those of partners
-                for one in sums
+                torch.where(is_first, layer_sums, layer_sums.flip(1))  # own factor, then partner's
+                for layer_sums in sums
             ]
-        if all(torch.equal(one, matrices[0]) for one in matrices):
+        if all(torch.equal(matrix, matrices[0]) for matrix in matrices):
             matrices = matrices[:1]
         return array_of(torch.stack(matrices).permute(3, 0, 1, 4, 2, 5))
 
-    def _encoded(
-        self, given: torch.Tensor, encoding: QueryKeyEncoding[Any, Any], codes: object
+    def _encode(
+        self, vectors: torch.Tensor, encoding: QueryKeyEncoding[Any, Any], codes: object
     ) -> list[torch.Tensor]:
-        """Vectors (n, d) encoded at all positions of a block: (2, n, BLOCK, h, r) per layer."""
-        given = given[:, None, None].expand(len(given), BLOCK, self._heads, -1)
-        layers = range(self._layers)
-        return [torch.stack(encoding.encode(given, given, codes, layer)) for layer in layers]
+        """Encode vectors (n, d) at all positions of a block: (2, n, BLOCK, h, r) per layer."""
+        x = vectors[:, None, None].expand(len(vectors), BLOCK, self._heads, -1)
+        return [torch.stack(encoding.encode(x, x, codes, layer)) for layer in range(self._layers)]
 
 
-def _places(block: Block) -> torch.Tensor:
-    """Positions (1, BLOCK, p) of a block."""
-    places = torch.tensor(block).repeat(1, BLOCK, 1)
-    places[..., -1] = places[..., -1] * BLOCK + torch.arange(BLOCK)
-    return places
+def _positions(block: Block) -> torch.Tensor:
+    """Return the positions (1, BLOCK, p) of a block."""
+    positions = torch.tensor(block).repeat(1, BLOCK, 1)
+    positions[..., -1] = positions[..., -1] * BLOCK + torch.arange(BLOCK)
+    return positions
 
 
 def array_of(x: torch.Tensor, dtype: torch.dtype = torch.float32) -> NDArray[Any]:

@@ -18,11 +18,11 @@ class PackedRows(NamedTuple):
 
     @property
     def exists(self) -> Tensor:
-        """(n, l): False at padding."""
+        """Mask (n, l): False at padding."""
         return torch.arange(self.places.shape[1], device=self.places.device) < self.lengths[:, None]
 
     def gather(self, x: Tensor) -> Tensor:
-        """(n, l, f) of x (b, s, f); zeros at padding, which may contain infinities."""
+        """Return the rows (n, l, f) of x (b, s, f); zeros at padding, which may hold infinities."""
         return x.flatten(0, 1)[self.places].where(self.exists[..., None], 0)
 
     def scatter(self, out: Tensor, x: Tensor) -> Tensor:
@@ -39,23 +39,28 @@ def pack_rows(x: Tensor, mask: Tensor | None, cu_seqlens: Tensor | None) -> Pack
     if mask is not None and cu_seqlens is not None:
         raise ValueError("found both mask and cu_seqlens, expected only one of them")
     if cu_seqlens is not None:
-        check_type("cu_seqlens", cu_seqlens, Tensor)
-        if cu_seqlens.dtype not in (torch.int32, torch.int64):
-            raise ValueError(f"cu_seqlens are {cu_seqlens.dtype}, expected int64 or int32")
-        starts = cu_seqlens.to(device=x.device, dtype=torch.int64)
-        lengths = starts.diff()
-        ends = starts[[0, -1]].tolist() if starts.ndim == 1 and len(starts) > 1 else None
-        if ends != [0, x.shape[1]] or len(x) != 1 or bool((lengths < 0).any()):
-            raise ValueError(
-                f"cu_seqlens are {cu_seqlens.tolist()} and x has the shape {tuple(x.shape)}, "
-                "expected x of (1, l, m) and places that rise from 0 to l"
-            )
-        steps = torch.arange(int(lengths.max()), device=x.device)
-        places = (starts[:-1, None] + steps).clamp(max=max(0, x.shape[1] - 1))
-        return PackedRows(places, lengths)
+        return _split_at(x, cu_seqlens)
     assert mask is not None
     check_mask("mask", mask, x)
     lengths = mask.sum(1)
     longest = int(lengths.max()) if len(x) else 0
     order = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[:, :longest]
     return PackedRows(order + torch.arange(len(x), device=x.device)[:, None] * x.shape[1], lengths)
+
+
+def _split_at(x: Tensor, cu_seqlens: Tensor) -> PackedRows:
+    """Return the sequences of x (1, l, m) between places that rise from 0 to l."""
+    check_type("cu_seqlens", cu_seqlens, Tensor)
+    if cu_seqlens.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"cu_seqlens are {cu_seqlens.dtype}, expected int64 or int32")
+    starts = cu_seqlens.to(device=x.device, dtype=torch.int64)
+    lengths = starts.diff()
+    covers_x = starts.ndim == 1 and len(starts) > 1 and starts[[0, -1]].tolist() == [0, x.shape[1]]
+    if not covers_x or len(x) != 1 or bool((lengths < 0).any()):
+        raise ValueError(
+            f"cu_seqlens are {cu_seqlens.tolist()} and x has the shape {tuple(x.shape)}, "
+            "expected x of (1, l, m) and places that rise from 0 to l"
+        )
+    steps = torch.arange(int(lengths.max()), device=x.device)
+    places = (starts[:-1, None] + steps).clamp(max=max(0, x.shape[1] - 1))
+    return PackedRows(places, lengths)

@@ -43,12 +43,11 @@ def analyse_document(score: Score, selection: Selection | None = None) -> Plan:
         return plan
     first, stop = selection.first, selection.stop
     bars = ScoreBars.of(score)
-    whole = bars.score
-    later = analyse(whole.between(int(bars.lines[stop]), max(whole.end_ticks, int(bars.lines[-1]))))
-    of_gap = [
-        replace(bar, source=-away) if away and not bar.source else bar
-        for bar, away in zip(
-            plan.bars[first:stop], find_later_sources(bars, first, stop).tolist(), strict=True
-        )
-    ]
-    return replace(plan, bars=(*plan.bars[:first], *of_gap, *later.bars))
+    end = max(bars.score.end_ticks, int(bars.lines[-1]))
+    later = analyse(bars.score.between(int(bars.lines[stop]), end))
+    distances = find_later_sources(bars, first, stop).tolist()
+    gap: list[BarPlan] = []
+    for bar, distance in zip(plan.bars[first:stop], distances, strict=True):
+        resembles_later = distance > 0 and bar.source == 0
+        gap.append(replace(bar, source=-distance) if resembles_later else bar)
+    return replace(plan, bars=(*plan.bars[:first], *gap, *later.bars))

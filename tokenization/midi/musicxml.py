@@ -53,7 +53,7 @@ def read_music(data: bytes, name: str, *, strict: bool = False) -> tuple[bytes, 
     The score's `left_out` says what of MusicXML is not in it. Arguments and errors are those of
     `as_midi` and `read_midi`.
     """
-    midi, left_out = _converted(data, name)
+    midi, left_out = _convert(data, name)
     score = read_midi(midi, name=name, strict=strict)
     return midi, replace(score, left_out=left_out, is_notated=is_musicxml(data))
 
@@ -72,15 +72,15 @@ def as_midi(data: bytes, name: str) -> bytes:
     Raises:
         MidiError: this is MusicXML that cannot be read or has no notes.
     """
-    return _converted(data, name)[0]
+    return _convert(data, name)[0]
 
 
-def _converted(data: bytes, name: str) -> tuple[bytes, str]:
-    """`as_midi`, and what it leaves out."""
+def _convert(data: bytes, name: str) -> tuple[bytes, str]:
+    """Return the MIDI file of `as_midi`, and what it leaves out."""
     if not is_musicxml(data):
         return data, ""
     try:
-        root = ElementTree.fromstring(_unpacked(data, name))
+        root = ElementTree.fromstring(_unpack(data, name))
     except (ElementTree.ParseError, zipfile.BadZipFile, ValueError) as error:
         raise _damaged(name, str(error)) from error
     tag = root.tag.rpartition("}")[2]
@@ -98,7 +98,7 @@ def _converted(data: bytes, name: str) -> tuple[bytes, str]:
         ) from error
     try:
         num_quarter_tones = _round_quarter_tones(root)
-        drums, num_unknown = _pitched_drums(root)
+        drums, num_unknown = _pitch_drums(root)
         parsed: Any = music21.converter.parseData(
             ElementTree.tostring(root, encoding="unicode"), format="musicxml"
         )
@@ -107,33 +107,27 @@ def _converted(data: bytes, name: str) -> tuple[bytes, str]:
         raise _damaged(name, str(error) or type(error).__name__) from error
     if not score.num_notes:
         raise MidiError(f"{name}: the file has no notes, expected at least one; choose another")
-    lost = [
-        *_counted(len(root.findall("part/measure/note/grace")), "grace note"),
-        *_counted(num_quarter_tones, "quarter tone"),
-        *_counted(num_unknown, "stroke of unknown drums", "strokes of unknown drums"),
-    ]
+    counts = {
+        ("grace note", "grace notes"): len(root.findall("part/measure/note/grace")),
+        ("quarter tone", "quarter tones"): num_quarter_tones,
+        ("stroke of unknown drums", "strokes of unknown drums"): num_unknown,
+    }
+    lost = [f"{n:,} {names[n > 1]}" for names, n in counts.items() if n]
     return write_midi(score), _left_out(root, lost, repeats_played=repeats_played)
 
 
 def _left_out(root: ElementTree.Element, lost: list[str], *, repeats_played: bool) -> str:
-    """Parts of the score that were not read, such as `2 grace notes and lyrics`; empty if none."""
+    """Return what was not read, such as `2 grace notes and lyrics`; empty if all was."""
     bars = root.findall("part/measure")
-    parts = [
-        *lost,
-        *(
-            what
-            for what, place in _LEFT_OUT.items()
-            if any(bar.find(place) is not None for bar in bars)
-        ),
-    ]
+    parts = list(lost)
+    for name, elements in _LEFT_OUT.items():
+        if any(bar.find(elements) is not None for bar in bars):
+            parts.append(name)
     if not repeats_played and any(_repeats(bar) for bar in bars):
         parts.append("repeats")
-    *before, last = parts or [""]
-    return f"{', '.join(before)} and {last}" if before else last
-
-
-def _counted(number: int, what: str, several: str = "") -> list[str]:
-    return [f"{number:,} {what if number == 1 else several or f'{what}s'}"] * bool(number)
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _round_quarter_tones(root: ElementTree.Element) -> int:
@@ -167,14 +161,14 @@ def is_musicxml(data: bytes) -> bool:
     return start.startswith((b"PK\x03\x04", b"<", b"\xff\xfe<", b"\xfe\xff\x00<"))
 
 
-def _unpacked(data: bytes, name: str) -> bytes:
+def _unpack(data: bytes, name: str) -> bytes:
     """Return the XML of a compressed or plain file. Raises MidiError, BadZipFile or ValueError."""
     if data.startswith(b"PK"):
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            place = _place_of_score(archive)
-            if archive.getinfo(place).file_size > MOST_XML:
-                raise _too_large(name, archive.getinfo(place).file_size)
-            with archive.open(place) as stream:
+            member = _name_of_score(archive)
+            if archive.getinfo(member).file_size > MOST_XML:
+                raise _too_large(name, archive.getinfo(member).file_size)
+            with archive.open(member) as stream:
                 data = stream.read(MOST_XML + 1)
     if len(data) > MOST_XML:
         raise _too_large(name, len(data))
@@ -188,88 +182,95 @@ def _too_large(name: str, size: int) -> MidiError:
     )
 
 
-def _place_of_score(archive: zipfile.ZipFile) -> str:
-    """Name of the score in a compressed file, from its container or as the first XML file."""
+def _name_of_score(archive: zipfile.ZipFile) -> str:
+    """Return the name of the score in an archive, from its container or of the first XML file."""
     names = archive.namelist()
     container = "META-INF/container.xml"
     if container in names and archive.getinfo(container).file_size <= 1 << 16:
         for element in ElementTree.fromstring(archive.read(container)).iter():
-            place = element.get("full-path")
-            if element.tag.rpartition("}")[2] == "rootfile" and place in names:
-                return str(place)
-    for place in names:
-        if place.endswith((".xml", ".musicxml")) and not place.startswith("META-INF/"):
-            return place
+            path = element.get("full-path")
+            if element.tag.rpartition("}")[2] == "rootfile" and path in names:
+                return str(path)
+    for path in names:
+        if path.endswith((".xml", ".musicxml")) and not path.startswith("META-INF/"):
+            return path
     raise ValueError("the archive contains no score; unpack it if it contains MIDI files")
 
 
-def _pitched_drums(root: ElementTree.Element) -> tuple[set[str], int]:
+def _pitch_drums(root: ElementTree.Element) -> tuple[set[str], int]:
     """Give percussion the pitches of its MIDI keys.
 
     Returns the ids of the parts with drums, and the number of notes without a key, which become
     rests. music21 loses which of several instruments of a part plays a note.
     """
-    keys: dict[str | None, int] = {}
-    only: dict[str | None, int] = {}
-    drums: set[str] = set()
+    keys, only_keys = _drum_keys(root)
+    drums = {
+        part.get("id", "")
+        for part in root.iterfind("part-list/score-part")
+        if any(channel.text == "10" for channel in part.iterfind("midi-instrument/midi-channel"))
+    }
     num_unknown = 0
+    for part in root.iterfind("part"):
+        for note in part.findall("measure/note"):
+            pitch = note.find("unpitched")
+            if pitch is None:
+                continue
+            drums.add(part.get("id", ""))
+            instrument = note.find("instrument")
+            name = None if instrument is None else instrument.get("id")
+            key = keys.get(name, only_keys.get(part.get("id"), -1))
+            pitch.clear()
+            if not 0 <= key < 128:
+                pitch.tag = "rest"
+                num_unknown += 1
+                continue
+            pitch.tag = "pitch"
+            step = _STEPS[key % 12]
+            octave = str(key // 12 - 1)
+            for tag, text in (("step", step[0]), ("alter", step[1:]), ("octave", octave)):
+                ElementTree.SubElement(pitch, tag).text = text or "0"
+    return drums, num_unknown
+
+
+def _drum_keys(root: ElementTree.Element) -> tuple[dict[str | None, int], dict[str | None, int]]:
+    """Return the MIDI key of each drum by its id, and of parts with a single drum by theirs."""
+    keys: dict[str | None, int] = {}
+    only_keys: dict[str | None, int] = {}
     for part in root.iterfind("part-list/score-part"):
         part_keys = {
-            one.get("id"): int(key) - 1
-            for one in part.iterfind("midi-instrument")
-            if (key := one.findtext("midi-unpitched", "").strip()).isdecimal()
+            drum.get("id"): int(key) - 1
+            for drum in part.iterfind("midi-instrument")
+            if (key := drum.findtext("midi-unpitched", "").strip()).isdecimal()
         }
         keys |= part_keys
         if len(part_keys) == 1:
-            only[part.get("id")] = next(iter(part_keys.values()))
-        if any(channel.text == "10" for channel in part.iterfind("midi-instrument/midi-channel")):
-            drums.add(part.get("id", ""))
-    for part in root.iterfind("part"):
-        for bar in part.iterfind("measure"):
-            for note in bar.findall("note"):
-                where = note.find("unpitched")
-                if where is None:
-                    continue
-                drums.add(part.get("id", ""))
-                instrument = note.find("instrument")
-                name = None if instrument is None else instrument.get("id")
-                key = keys.get(name, only.get(part.get("id"), -1))
-                where.clear()
-                if not 0 <= key < 128:
-                    where.tag = "rest"
-                    num_unknown += 1
-                    continue
-                where.tag = "pitch"
-                step = _STEPS[key % 12]
-                octave = str(key // 12 - 1)
-                for tag, text in (("step", step[0]), ("alter", step[1:]), ("octave", octave)):
-                    ElementTree.SubElement(where, tag).text = text or "0"
-    return drums, num_unknown
+            only_keys[part.get("id")] = next(iter(part_keys.values()))
+    return keys, only_keys
 
 
 def _score_of(parsed: Any, drums: set[str]) -> tuple[Score, bool]:  # noqa: ANN401
     """Return the score, and whether repeats are played in it."""
-    written = list(parsed.parts)
-    are_drums = [not drums.isdisjoint(part.groups) for part in written]  # with the part's id
-    parts, repeats_played = _as_played(written)
+    written_parts = list(parsed.parts)
+    are_drums = [not drums.isdisjoint(part.groups) for part in written_parts]  # with the part's id
+    parts, repeats_played = _play_repeats(written_parts)
     pickup = _pickup(parts[0]) if parts else 0.0
-    flat = [part.flatten() for part in parts]
+    flat_parts = [part.flatten() for part in parts]
     tempos: dict[int, float] = {}
     metres: dict[int, tuple[int, int]] = {}
-    for one in flat:
-        for mark in one.getElementsByClass("MetronomeMark"):
+    for part in flat_parts:
+        for mark in part.getElementsByClass("MetronomeMark"):
             if bpm := mark.getQuarterBPM():
                 tempos.setdefault(_ticks(mark.offset, pickup), float(bpm))
-        for metre in one.getElementsByClass("TimeSignature"):
+        for metre in part.getElementsByClass("TimeSignature"):
             tick = _ticks(metre.offset, pickup if metre.offset else 0.0)
             metres.setdefault(tick, (metre.numerator, metre.denominator))
-    metres |= _irregular(parts[0], pickup, metres) if parts else {}
-    if tempos and pickup:  # the rests before the first bar have its tempo
-        tempos[0] = tempos.pop(min(tempos)) if 0 not in tempos else tempos[0]
+    metres |= _irregular_metres(parts[0], pickup, metres) if parts else {}
+    if tempos and pickup and 0 not in tempos:  # the rests before the first bar have its tempo
+        tempos[0] = tempos.pop(min(tempos))
     tracks = tuple(
         track
-        for one, is_drum in zip(flat, are_drums, strict=True)
-        if len(track := _track_of(one, pickup, is_drum=is_drum))
+        for part, is_drum in zip(flat_parts, are_drums, strict=True)
+        if len(track := _track_of(part, pickup, is_drum=is_drum))
     )
     # a repeat says again what holds already
     new_tempos = tuple(Tempo(tick, bpm) for tick, bpm in _changes(tempos))
@@ -278,7 +279,7 @@ def _score_of(parsed: Any, drums: set[str]) -> tuple[Score, bool]:  # noqa: ANN4
 
 
 def _changes(values: dict[int, ValueT]) -> list[tuple[int, ValueT]]:
-    """Values by tick, in order, without those that equal the one before."""
+    """Return values by tick, in order, without those that equal the one before."""
     changes: list[tuple[int, ValueT]] = []
     for tick, value in sorted(values.items()):
         if not changes or changes[-1][1] != value:
@@ -286,7 +287,7 @@ def _changes(values: dict[int, ValueT]) -> list[tuple[int, ValueT]]:
     return changes
 
 
-def _as_played(parts: Sequence[Any]) -> tuple[list[Any], bool]:
+def _play_repeats(parts: Sequence[Any]) -> tuple[list[Any], bool]:
     """Return the parts with repeats played, if they all can be and stay equally long.
 
     Also returns whether this has made the music longer.
@@ -297,14 +298,14 @@ def _as_played(parts: Sequence[Any]) -> tuple[list[Any], bool]:
     except Exception:  # noqa: BLE001 - repeats that make no sense are not played
         return sounding, False
     lengths = {round(float(part.highestTime), 6) for part in sounding}
-    longer = {round(float(part.highestTime), 6) for part in expanded}
-    if len(longer) > len(lengths):
+    expanded_lengths = {round(float(part.highestTime), 6) for part in expanded}
+    if len(expanded_lengths) > len(lengths):
         return sounding, False
-    return expanded, max(longer, default=0.0) > max(lengths, default=0.0)
+    return expanded, max(expanded_lengths, default=0.0) > max(lengths, default=0.0)
 
 
 def _pickup(part: Any) -> float:  # noqa: ANN401
-    """Quarter notes that a first bar lacks; 0 if it is whole or the only one."""
+    """Return the quarter notes that a first bar lacks; 0 if it is whole or the only one."""
     bars = list(part.getElementsByClass("Measure"))
     if len(bars) < 2:
         return 0.0
@@ -313,7 +314,7 @@ def _pickup(part: Any) -> float:  # noqa: ANN401
     return missing if 0 < missing < whole else 0.0
 
 
-def _irregular(
+def _irregular_metres(
     part: Any,  # noqa: ANN401
     pickup: float,
     metres: dict[int, tuple[int, int]],
@@ -330,10 +331,10 @@ def _irregular(
         new = metres.get(tick)
         is_whole = bar.highestTime == bar.barDuration.quarterLength
         is_displaced = (tick - line) * metre[1] % (4 * TICKS * metre[0]) != 0
-        whole = Fraction(tick - line, 4 * TICKS)
-        if is_displaced and is_whole and new is None and _SHORTEST % whole.denominator == 0:
-            unit = max(1, metre[1] // whole.denominator)
-            changes[line] = (whole.numerator * unit, whole.denominator * unit)
+        length = Fraction(tick - line, 4 * TICKS)  # in whole notes
+        if is_displaced and is_whole and new is None and _SHORTEST % length.denominator == 0:
+            unit = max(1, metre[1] // length.denominator)
+            changes[line] = (length.numerator * unit, length.denominator * unit)
             changes[tick] = new = metre
         if new is not None or not is_displaced:
             line, metre = tick, new or metre
@@ -341,12 +342,13 @@ def _irregular(
 
 
 def _ticks(offset: Any, pickup: float) -> int:  # noqa: ANN401
+    """Return ticks of an offset in quarter notes, after the rests that complete a pickup."""
     return round((float(offset) + pickup) * TICKS)
 
 
 def _track_of(part: Any, pickup: float, *, is_drum: bool) -> Track:  # noqa: ANN401
     """Return the notes of a flat part."""
-    marks = [(float(one.offset), one.volumeScalar) for one in part.getElementsByClass("Dynamic")]
+    marks = [(float(mark.offset), mark.volumeScalar) for mark in part.getElementsByClass("Dynamic")]
     instrument = next(iter(part.getElementsByClass("Instrument")), None)
     rows: list[tuple[int, int, int, int]] = []
     tied: dict[tuple[int, int], int] = {}  # row of each pitch whose tie is open at a tick
@@ -357,15 +359,17 @@ def _track_of(part: Any, pickup: float, *, is_drum: bool) -> Track:  # noqa: ANN
         velocity = round(127 * scalars[-1]) if scalars else _VELOCITY
         start = _ticks(note.offset, pickup)
         end = max(_ticks(note.offset + note.duration.quarterLength, pickup), start + 1)
-        for one in getattr(note, "notes", (note,)):
-            pitch, tie = int(one.pitch.midi), one.tie.type if one.tie else ""
+        for member in getattr(note, "notes", (note,)):  # of a chord
+            pitch = int(member.pitch.midi)
+            tie = member.tie.type if member.tie else ""
             # stripTies of music21 loses ties of chords while another voice plays
             row = tied.pop((start, pitch), None) if tie in ("stop", "continue") else None
             if row is None:
                 row = len(rows)
                 rows.append((start, end - start, pitch, velocity))
             else:
-                rows[row] = (rows[row][0], end - rows[row][0], *rows[row][2:])
+                first_start, _, _, first_velocity = rows[row]
+                rows[row] = (first_start, end - first_start, pitch, first_velocity)
             if tie in ("start", "continue"):
                 tied[end, pitch] = row
     name = str(getattr(part, "partName", None) or getattr(instrument, "partName", None) or "")

@@ -31,7 +31,7 @@ from training.evaluation.metrics.copies import NoteIndex, copies
 from training.evaluation.metrics.structure import (
     histograms,
     jensen_shannon,
-    pooled,
+    pool,
     structure,
     stuck_notes,
 )
@@ -54,6 +54,7 @@ class Material(NamedTuple):
     pieces: tuple[int, ...]
     """Index of each piece in the split."""
     per_prompt: int
+    """Number of continuations of each prompt."""
 
 
 def choose_pieces(num_bars: NDArray[np.int64], options: GenerationOptions) -> Material:
@@ -65,9 +66,11 @@ def choose_pieces(num_bars: NDArray[np.int64], options: GenerationOptions) -> Ma
     Raises:
         TrainingError: no piece is long enough.
     """
-    behind = num_bars - options.prompt_bars
-    fewest = options.bars if (behind >= options.bars).any() else max(options.bars // 2, 1)
-    long = np.flatnonzero(behind >= fewest).tolist()
+    num_new_bars = num_bars - options.prompt_bars
+    fewest = options.bars
+    if not (num_new_bars >= fewest).any():
+        fewest = max(options.bars // 2, 1)
+    long = np.flatnonzero(num_new_bars >= fewest).tolist()
     if not long:
         raise TrainingError(
             f"the split's longest piece has {int(num_bars.max(initial=0))} bars, expected at least "
@@ -138,74 +141,101 @@ def measure_music(
     num_bars = np.array([len(corpus.piece_bars(index)) for index in range(len(corpus))], np.int64)
     indices, per_prompt = choose_pieces(num_bars, options)
     pieces = [np.asarray(corpus.piece(index), np.int64) for index in indices]
-    prompts = [tokenizer.crop(piece, 0, options.prompt_bars) for piece in pieces]
+    prompt_bars = options.prompt_bars
+    prompts = [tokenizer.crop(piece, 0, prompt_bars) for piece in pieces]
     seeds = range(options.seed, options.seed + per_prompt)
     generated_ids = _generate(decoder, tokenizer, prompts, seeds, options, show=show)
     origins = [(label, seed) for label in _labels(indices, names) for seed in seeds]
     if options.samples_output is not None:
-        options.samples_output.mkdir(parents=True, exist_ok=True)
-        rows = zip(generated_ids, origins, strict=True)
-        for ids, (label, seed) in tqdm(
-            rows, "samples", len(generated_ids), disable=not show, mininterval=2
-        ):
-            path = options.samples_output / f"{label}.{seed}"
-            write_sample(ids, tokenizer, path, options.prompt_bars)
-    wholes = [in_bars(piece, tokenizer).score for piece in pieces]
-    heard = options.prompt_bars
-    real = [Passage.of(piece, tokenizer, heard, options.bars) for piece in pieces]
+        _write_samples(
+            options.samples_output, generated_ids, origins, tokenizer, prompt_bars, show=show
+        )
+    real = [Passage.of(piece, tokenizer, prompt_bars, options.bars) for piece in pieces]
     new: list[Passage] = []
     # as long as the real music: with more bars, a repeated bar is more likely
-    alike: list[Passage] = []
+    new_cut: list[Passage] = []
     for row, ids in enumerate(tqdm(generated_ids, "measures", disable=not show, mininterval=2)):
-        bars = int(real[row // per_prompt].figures["bars"])
-        new.append(Passage.of(ids, tokenizer, heard, options.bars))
-        same = bars == new[-1].figures["bars"]
-        alike.append(new[-1] if same else Passage.of(ids, tokenizer, heard, bars))
+        real_bars = int(real[row // per_prompt].figures["bars"])
+        passage = Passage.of(ids, tokenizer, prompt_bars, options.bars)
+        new.append(passage)
+        if passage.figures["bars"] != real_bars:
+            passage = Passage.of(ids, tokenizer, prompt_bars, real_bars)
+        new_cut.append(passage)
     if folder is not None:
         name = f"{options.key.replace('music', 'continuations')}.csv"
         _write_table(folder / name, origins, new)
+    scores = [in_bars(piece, tokenizer).score for piece in pieces]
     index = NoteIndex.of_corpus(train, tokenizer)
-    groups = {"generated": alike, "real": real}
-    summaries = {name: _figures([p.figures for p in group]) for name, group in groups.items()}
-    baseline = {}
-    if heard >= COPIED_BARS:  # the baseline copies what stood that many bars before
-        copied = [figures_of(copier(passage.notes, heard), heard) for passage in real]
-        baseline = {"copier": _figures(copied)}
-    result: dict[str, Any] = {
-        "protocol": {
-            **{k: v for k, v in asdict(options).items() if k != "samples_output"},
-            "prompts": len(prompts),
-            "pieces": list(indices),
-            "per_prompt": per_prompt,
-            "continuations": len(generated_ids),
-            "real_bars": float(np.mean([passage.figures["bars"] for passage in real])),
-            "several_tracks": any(len(passage.notes.keys) > 1 for passage in real),
-            "steps": choose_steps(decoder).name,
-        },
-        "figures": summaries | baseline,
-        "differences": _differences(
-            [passage.figures for passage in alike], [passage.figures for passage in real]
-        ),
-        "histograms": _histograms(groups, options.prompt_bars),
-        "self_similarity": {
-            "lags": list(LAGS),
-            **{
-                name: [figures[f"similarity_lag_{lag}"]["mean"] for lag in LAGS]
-                for name, figures in summaries.items()
-            },
-        },
-        "style": {kind: _style(wholes, new, real, options, kind) for kind in FORMS},
-        "copies": {
-            name: _copies(index, [new_music(p.score, options.prompt_bars) for p in group])
-            for name, group in groups.items()
-        },
-        "faults": {
-            name: {fault: sum(p.faults[fault] > 0 for p in group) for fault in new[0].faults}
-            for name, group in {"generated": new, "real": real}.items()
-        },
+    protocol = {
+        **{key: value for key, value in asdict(options).items() if key != "samples_output"},
+        "prompts": len(prompts),
+        "pieces": list(indices),
+        "per_prompt": per_prompt,
+        "continuations": len(generated_ids),
+        "real_bars": float(np.mean([passage.figures["bars"] for passage in real])),
+        "several_tracks": any(len(passage.notes.keys) > 1 for passage in real),
+        "steps": choose_steps(decoder).name,
+    }
+    result = {
+        "protocol": protocol,
+        **_compare(new_cut, real, index, prompt_bars),
+        "style": {kind: _style(scores, new, real, options, kind) for kind in FORMS},
+        "faults": {"generated": _count_faults(new), "real": _count_faults(real)},
         "twins": _twins([passage.score for passage in new], per_prompt, options),
     }
     return plain(result)
+
+
+def _compare(
+    generated: Sequence[Passage], real: Sequence[Passage], index: NoteIndex, prompt_bars: int
+) -> dict[str, Any]:
+    """Compare continuations with as many bars of the real pieces that their prompts come from."""
+    groups = {"generated": generated, "real": real}
+    summaries = {name: _summary([p.figures for p in group]) for name, group in groups.items()}
+    similarity = {
+        name: [summary[f"similarity_lag_{lag}"]["mean"] for lag in LAGS]
+        for name, summary in summaries.items()
+    }
+    figures = dict(summaries)
+    if prompt_bars >= COPIED_BARS:  # the baseline copies what stood that many bars before
+        copied = [figures_of(copier(passage.notes, prompt_bars), prompt_bars) for passage in real]
+        figures["copier"] = _summary(copied)
+    return {
+        "figures": figures,
+        "differences": _differences([p.figures for p in generated], [p.figures for p in real]),
+        "histograms": _histograms(groups, prompt_bars),
+        "self_similarity": {"lags": list(LAGS), **similarity},
+        "copies": {
+            name: _copies(index, [new_music(p.score, prompt_bars) for p in group])
+            for name, group in groups.items()
+        },
+    }
+
+
+def _count_faults(passages: Sequence[Passage]) -> dict[str, int]:
+    """Return the number of passages with each fault."""
+    return {
+        fault: sum(passage.faults[fault] > 0 for passage in passages)
+        for fault in passages[0].faults
+    }
+
+
+def _write_samples(
+    folder: Path,
+    generated_ids: Sequence[NDArray[np.integer]],
+    origins: Sequence[tuple[str, int]],
+    tokenizer: Remi,
+    prompt_bars: int,
+    *,
+    show: bool,
+) -> None:
+    """Write a MIDI file and a piano roll of each continuation, named for its piece and seed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = zip(generated_ids, origins, strict=True)
+    for ids, (label, seed) in tqdm(
+        rows, "samples", len(generated_ids), disable=not show, mininterval=2
+    ):
+        write_sample(ids, tokenizer, folder / f"{label}.{seed}", prompt_bars)
 
 
 def _generate(
@@ -263,7 +293,7 @@ def _twins(scores: Sequence[Score], per_prompt: int, options: GenerationOptions)
     return sum(len({*chain(*twins(group, first, stop))}) for group in groups)
 
 
-def _figures(passages: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
+def _summary(passages: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Return mean and standard deviation of each figure, over the passages where it is defined."""
     summary: dict[str, dict[str, float]] = {}
     for name in passages[0]:
@@ -283,10 +313,12 @@ def _differences(
     The continuations of a prompt are averaged first, so that the standard error is over prompts.
     Prompts with an undefined figure on either side are left out.
     """
-    each = len(generated) // len(real)
+    per_prompt = len(generated) // len(real)
     differences: dict[str, dict[str, float]] = {}
     for name in real[0]:
-        by_prompt = np.array([figures[name] for figures in generated]).reshape(len(real), each)
+        by_prompt = np.array([figures[name] for figures in generated]).reshape(
+            len(real), per_prompt
+        )
         counts = np.isfinite(by_prompt).sum(1)
         sums = np.where(np.isfinite(by_prompt), by_prompt, 0).sum(1)
         means = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
@@ -312,8 +344,8 @@ def _histograms(
         name: [histograms(passage.notes.between(first_bar)) for passage in group]
         for name, group in groups.items()
     }
-    new, real = pooled(counts["generated"]), pooled(counts["real"])
-    halves = (pooled(counts["real"][0::2]), pooled(counts["real"][1::2] or counts["real"]))
+    new, real = pool(counts["generated"]), pool(counts["real"])
+    halves = (pool(counts["real"][0::2]), pool(counts["real"][1::2] or counts["real"]))
     return {
         name: {
             "divergence": jensen_shannon(new[name], real[name]),
@@ -326,23 +358,24 @@ def _histograms(
 
 
 def _style(
-    wholes: Sequence[Score],
+    pieces: Sequence[Score],
     new: Sequence[Passage],
     real: Sequence[Passage],
     options: GenerationOptions,
     style_form: StyleForm,
 ) -> dict[str, Any]:
     """Return means and medians over pieces of the similarity by quarter, for each profile."""
-    each = len(new) // len(real)
+    per_prompt = len(new) // len(real)
     rows: dict[str, dict[str, list[NDArray[np.float64]]]] = {}
-    for place, (whole, piece) in enumerate(zip(wholes, real, strict=True)):
+    for number, (piece, passage) in enumerate(zip(pieces, real, strict=True)):
+        continuations_of_piece = new[number * per_prompt : (number + 1) * per_prompt]
         groups = {
-            "generated": [p.score for p in new[place * each : (place + 1) * each]],
-            "real": [piece.score],
+            "generated": [continuation.score for continuation in continuations_of_piece],
+            "real": [passage.score],
         }
         for group, scores in groups.items():
             styles = style_by_quarter(
-                whole, scores, options.prompt_bars, quarters=_QUARTERS, form=style_form
+                piece, scores, options.prompt_bars, quarters=_QUARTERS, form=style_form
             )
             for profile, similarities in mean_style(styles).items():
                 rows.setdefault(profile, {}).setdefault(group, []).append(similarities)
@@ -356,6 +389,7 @@ def _style(
 
 
 def _copies(index: NoteIndex, scores: Sequence[Score]) -> dict[str, Any]:
+    """Return how much of the scores is copied from the pieces of an index."""
     copy_statistics = copies(index, scores)
     shares = {str(size): share for size, share in copy_statistics.shares.items()}
     longest, notes = copy_statistics.longest, copy_statistics.num_notes

@@ -44,12 +44,16 @@ class Budget:
         seconds = self.elapsed() if self.agreed is None else self.agreed
         return max(share, seconds / (60 * self._trainer.time_budget_minutes))
 
-    def foresee(self, step: int, before: float, taken: int) -> None:
-        """Warn if a budget of time ends in warm-up: `taken` steps used its share since `before`."""
+    def foresee(self, step: int, num_steps: int, progress_before: float) -> None:
+        """Warn if a budget of time will end in warm-up, at the pace of the last `num_steps` steps.
+
+        `progress_before` is the share of the budget that was used before them.
+        """
         if self._trainer.time_budget_minutes is None:  # tokens are known before the run
             return
-        used = self.progress(step) - before
-        self.warn_of_warmup(step + round(taken * (1 - self.progress(step)) / max(used, 1e-9)))
+        progress = self.progress(step)
+        steps_per_budget = num_steps / max(progress - progress_before, 1e-9)
+        self.warn_of_warmup(step + round(steps_per_budget * (1 - progress)))
 
     def warn_of_warmup(self, steps: int) -> None:
         """Warn if `steps`, those of the whole run, do not exceed the warm-up steps."""
@@ -59,7 +63,9 @@ class Budget:
                 "the budget of about %d steps ends before the warm-up of the learning rate, which "
                 "takes %d; the model will learn little. Train longer, or leave warm-up after a "
                 "tenth of the steps: --set optimizer.warmup_steps=%d",
-                *(steps, warmup, max(1, steps // 10)),
+                steps,
+                warmup,
+                max(1, steps // 10),
             )
 
     def learning_rate(self, step: int, peak: float | None = None) -> float:

@@ -72,7 +72,7 @@ class Progress:
         self._since = self._take_time()
         self._timed += 1
         if step == self._first + FORETOLD:
-            module.budget.foresee(step, self._start[0], FORETOLD)
+            module.budget.foresee(step, FORETOLD, self._start[0])
         if step % self._log_every:
             return
         tokens = self._timed * self._tokens_per_step

@@ -156,7 +156,7 @@ class _Tone:
         seconds = self.voices.onsets[index] + control_seconds(count, rate)
         cents = bends.at(seconds) if len(bends.values) else None
         if zone.leaves_loop or (cents is not None and np.any(cents)):
-            return wave(font, zone, key, count, rate, bend_cents=cents, held=held)
+            return wave(font, zone, key, count, rate, bend_cents=cents, release=held)
         return _cache.get(
             (zone, key, rate), longest, lambda size: wave(font, zone, key, size, rate)
         )[:count]

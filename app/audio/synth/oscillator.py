@@ -14,7 +14,7 @@ CONTROL_SAMPLES = 64
 """Pitch, filter and tremolo are updated once per this many samples."""
 _FILTER_STEP_CENTS = 25
 _MAX_CUTOFF = 0.45  # of the sample rate
-_CHUNK_BLOCKS = 256  # number resampled at a time, to fit the processor's cache
+_RESAMPLED_PERIODS = 256  # of CONTROL_SAMPLES, at a time, to fit the processor's cache
 
 
 def control_seconds(count: int, sample_rate: int) -> NDArray[np.float64]:
@@ -27,11 +27,11 @@ def interpolate(
     count: int, sample_rate: int, seconds: NDArray[np.float64], values: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """Interpolate `values` at `seconds` linearly, to one value per sample (count,)."""
-    drawn = np.empty(count, dtype=np.float32)
+    samples = np.empty(count, dtype=np.float32)
     for start in range(0, count, BLOCK):
-        part = drawn[start : start + BLOCK]
+        part = samples[start : start + BLOCK]
         part[:] = np.interp(np.arange(start, start + len(part)) / sample_rate, seconds, values)
-    return drawn
+    return samples
 
 
 def wave(
@@ -42,14 +42,14 @@ def wave(
     sample_rate: int,
     *,
     bend_cents: NDArray[np.float64] | None = None,
-    held: int | None = None,
+    release: int | None = None,
 ) -> NDArray[np.float32]:
     """Return the first `count` samples of a zone at a key, without envelope.
 
     There are fewer if the zone ends.
 
-    `bend_cents` has one value for each of `control_seconds`. `held` is the sample at which the key
-    is released, for zones that leave their loop at that point. Full scale is 1.
+    `bend_cents` has one value for each of `control_seconds`. `release` is the sample at which the
+    key is released, for zones that leave their loop at that point. Full scale is 1.
     """
     modulation = _Modulation(zone, key, count, sample_rate)
     cents = zone.transposition(key) + modulation.pitch_cents()
@@ -57,48 +57,39 @@ def wave(
         cents += bend_cents
     speeds = zone.sample.rate / sample_rate * 2 ** (np.clip(cents, -12000, 12000) / 1200)
     places = np.concatenate([[0.0], np.cumsum(speeds * CONTROL_SAMPLES)])
-    sound = _resampled(soundfont, zone, places, held)[:count]
-    return modulation.tremolo(modulation.filtered(sound))
+    sound = _resample(soundfont, zone, places, release)[:count]
+    return modulation.apply_tremolo(modulation.apply_filter(sound))
 
 
-def _resampled(
-    soundfont: SoundFont, zone: Zone, places: NDArray[np.float64], held: int | None
+def _resample(
+    soundfont: SoundFont, zone: Zone, places: NDArray[np.float64], release: int | None
 ) -> NDArray[np.float32]:
     """Return the sample data, read at positions that are interpolated linearly between `places`.
 
     `places` has one position per CONTROL_SAMPLES samples. Between data points, the waveform is a
     Catmull-Rom cubic through four of them.
     """
-    data, sample = soundfont.points, zone.sample
-    parts = [data[sample.start : sample.loop_end if zone.loops else sample.end]]
-    turn, loop, rounds = len(parts[0]), 1, 0.0
-    if zone.loops:
-        parts.append(data[sample.loop_start : sample.loop_end])
-        loop, rounds = len(parts[1]), np.inf
-        if zone.leaves_loop and held is not None:
-            left = np.interp(held / CONTROL_SAMPLES, np.arange(len(places)), places)
-            rounds = max(0.0, np.ceil((left - turn) / loop) - 1)
-            parts.append(data[sample.loop_end : sample.end])
-        else:
-            parts.append(np.resize(parts[1], 3))
-    terms = _cubics(np.concatenate(parts)[: int(places[-1]) + 3 if rounds == 0 else None])
+    points, num_repeats = _unroll_loop(soundfont, zone, places, release)
+    loop_end = zone.sample.loop_end - zone.sample.start
+    loop_length = zone.sample.loop_end - zone.sample.loop_start
+    terms = _cubics(points[: int(places[-1]) + 3 if num_repeats == 0 else None])
 
-    num_blocks = len(places) - 1
-    sound = np.empty((num_blocks, CONTROL_SAMPLES), dtype=np.float32)
+    num_periods = len(places) - 1
+    sound = np.empty((num_periods, CONTROL_SAMPLES), dtype=np.float32)
     along = np.arange(CONTROL_SAMPLES) / CONTROL_SAMPLES
-    for start in range(0, num_blocks, _CHUNK_BLOCKS):
-        first = places[start : start + _CHUNK_BLOCKS + 1]
-        place = first[:-1, None] + np.diff(first)[:, None] * along
-        if rounds and first[-1] > turn:
-            place -= loop * np.clip(np.floor((place - turn) / loop), 0, rounds)
-        whole = place.astype(np.int64)
-        if np.isfinite(rounds) and whole[-1, -1] >= len(terms):
-            ended = whole >= len(terms)
-            whole[ended] = len(terms) - 1
-        else:
-            ended = None
-        part = (place - whole).astype(np.float32)
-        term = terms.take(whole, axis=0)
+    for start in range(0, num_periods, _RESAMPLED_PERIODS):
+        edges = places[start : start + _RESAMPLED_PERIODS + 1]
+        position = edges[:-1, None] + np.diff(edges)[:, None] * along
+        if num_repeats and edges[-1] > loop_end:
+            repeats = np.clip(np.floor((position - loop_end) / loop_length), 0, num_repeats)
+            position -= loop_length * repeats
+        index = position.astype(np.int64)
+        ended = None
+        if np.isfinite(num_repeats) and index[-1, -1] >= len(terms):
+            ended = index >= len(terms)
+            index[ended] = len(terms) - 1
+        part = (position - index).astype(np.float32)
+        term = terms.take(index, axis=0)
         value = ((term[..., 3] * part + term[..., 2]) * part + term[..., 1]) * part + term[..., 0]
         sound[start : start + len(value)] = value
         if ended is not None:
@@ -106,8 +97,24 @@ def _resampled(
     return sound.reshape(-1)
 
 
+def _unroll_loop(
+    soundfont: SoundFont, zone: Zone, places: NDArray[np.float64], release: int | None
+) -> tuple[NDArray[np.int16], float]:
+    """Return the points of a zone with its loop twice, and how often the second one is repeated."""
+    data, sample = soundfont.points, zone.sample
+    if not zone.loops:
+        return data[sample.start : sample.end], 0.0
+    parts = [data[sample.start : sample.loop_end], data[sample.loop_start : sample.loop_end]]
+    if not zone.leaves_loop or release is None:
+        # the cubic after the last point needs the points that follow when the loop goes on
+        return np.concatenate([*parts, np.resize(parts[1], 3)]), np.inf
+    parts.append(data[sample.loop_end : sample.end])
+    place = np.interp(release / CONTROL_SAMPLES, np.arange(len(places)), places)
+    return np.concatenate(parts), max(0.0, np.ceil((place - len(parts[0])) / len(parts[1])) - 1)
+
+
 def _cubics(points: NDArray[np.int16]) -> NDArray[np.float32]:
-    """Coefficients (n, 4), lowest power first, of the cubic from each point to the next."""
+    """Return coefficients (n, 4), lowest power first, of the cubic from each point to the next."""
     padded = np.pad(points.astype(np.float32) / 32768, (1, 2))
     before, here, after, beyond = (padded[shift : shift + len(points)] for shift in range(4))
     return np.stack(
@@ -132,7 +139,7 @@ class _Modulation:
         self.seconds = control_seconds(count, sample_rate)
 
     def _oscillator(self, delay: Generator, frequency: Generator) -> NDArray[np.float64]:
-        """Triangle wave between -1 and 1 that starts at 0 after its delay, rising."""
+        """Return a triangle wave between -1 and 1 that starts at 0 after its delay, rising."""
         turns = (self.seconds - seconds_of(self.values[delay])) * _hertz(self.values[frequency])
         turns = np.maximum(turns, 0) + 0.25
         return 1 - 4 * np.abs(turns - np.floor(turns) - 0.5)
@@ -141,7 +148,7 @@ class _Modulation:
         return self._oscillator(Generator.MOD_LFO_DELAY, Generator.MOD_LFO_FREQUENCY)
 
     def _cents(self, start: float, from_envelope: Generator, from_lfo: Generator) -> NDArray:
-        """`start` plus the modulation by the envelope and by the modulation oscillator."""
+        """Return `start` plus the modulation by the envelope and the modulation oscillator."""
         cents = np.full(len(self.seconds), start)
         if depth := self.values[from_envelope]:
             envelope = Envelope.of(self.values, Generator.MOD_ENVELOPE, self.key)
@@ -151,13 +158,13 @@ class _Modulation:
         return cents
 
     def pitch_cents(self) -> NDArray[np.float64]:
-        """Change of pitch at each of `control_seconds`."""
+        """Return the change of pitch at each of `control_seconds`."""
         cents = self._cents(0.0, Generator.MOD_ENVELOPE_TO_PITCH, Generator.MOD_LFO_TO_PITCH)
         if depth := self.values[Generator.VIBRATO_TO_PITCH]:
             cents += depth * self._oscillator(Generator.VIBRATO_DELAY, Generator.VIBRATO_FREQUENCY)
         return cents
 
-    def tremolo(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
+    def apply_tremolo(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
         """Apply the modulation of the volume, in place."""
         if not self.values[Generator.MOD_LFO_TO_VOLUME]:
             return sound
@@ -165,7 +172,7 @@ class _Modulation:
         sound *= interpolate(len(sound), self.sample_rate, self.seconds, 10 ** (decibels / 20))
         return sound
 
-    def filtered(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
+    def apply_filter(self, sound: NDArray[np.float32]) -> NDArray[np.float32]:
         """Apply the two-pole low-pass filter in place; its cutoff moves in small steps.
 
         Source: Bristow-Johnson, Cookbook formulae for audio equalizer biquad filter coefficients.
@@ -198,7 +205,7 @@ class _Modulation:
 def _low_pass(
     cutoff_hertz: float, resonance_decibels: float, sample_rate: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Numerator (3,) and denominator (3,) of the filter."""
+    """Return the numerator (3,) and the denominator (3,) of the filter."""
     angle = 2 * np.pi * min(cutoff_hertz / sample_rate, _MAX_CUTOFF)
     quality = 10 ** ((resonance_decibels - 3.01) / 20)
     width = np.sin(angle) / (2 * quality)
@@ -210,5 +217,5 @@ def _low_pass(
 
 
 def _hertz(cents: float) -> float:
-    """Frequency of a pitch in cents above MIDI key 0."""
+    """Return the frequency of a pitch in cents above MIDI key 0."""
     return 440 * 2 ** ((cents - 6900) / 1200)

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MEDIA_TYPES = {".wav": "audio/wav", ".flac": "audio/flac"}
-TONES, TONE_HERTZ, TONE_SECONDS, TONE_LEVEL = 3, 880.0, 0.35, 0.12
-"""The tones that interrupt a clip; between two of them there is as much silence."""
+TONES = 3
+"""Number of tones that interrupt a clip; between two of them there is as much silence."""
+TONE_HERTZ = 880.0
+TONE_SECONDS = 0.35
+TONE_LEVEL = 0.12
 TONES_AT = 0.5
 """Where they begin, as a part of the length."""
 _RAMP_SECONDS = 0.01
@@ -83,24 +86,26 @@ def read_material(folder: Path) -> Material:
     conditions = study.conditions
     items = tuple(dict.fromkeys(sorted(map(_item, rows))))
     clips: dict[tuple[int, int], tuple[Row, ...]] = {}
-    for at, condition in enumerate(conditions):
-        for place, item in enumerate(items):
-            of_cell = [row for row in rows if (row.condition, _item(row)) == (condition, item)]
-            if not of_cell:
+    for condition_index, condition in enumerate(conditions):
+        for item_index, item in enumerate(items):
+            cell = [row for row in rows if row.condition == condition and _item(row) == item]
+            if not cell:
                 raise CommandError(
                     f"{folder / NAME}: found no clip of the condition {condition!r} for {item}; "
                     "run relpe batch with --resume"
                 )
-            clips[at, place] = tuple(sorted(of_cell, key=lambda row: int(row.repetition)))
+            cell.sort(key=lambda row: int(row.repetition))
+            clips[condition_index, item_index] = tuple(cell)
     return Material(folder, study.title, study.seed, listening, conditions, items, clips)
 
 
 def _item(row: Row) -> str:
+    """Return the name of the item of a clip, as `Material` has it."""
     return row.prompt or f"repetition {int(row.repetition):04d}"
 
 
 def with_tones(path: Path) -> bytes:
-    """Return a clip as a WAV file in which three tones replace the music for two seconds."""
+    """Return a clip as a WAV file in which tones replace the music for about two seconds."""
     import soundfile
 
     samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
@@ -118,6 +123,7 @@ def with_tones(path: Path) -> bytes:
 
 
 def _tones(rate: int) -> NDArray[np.float32]:
+    """Return silence and a tone in turns, with silence at both ends (samples,)."""
     times = np.arange(int(TONE_SECONDS * rate)) / rate
     ends = np.minimum(times, TONE_SECONDS - times) / _RAMP_SECONDS
     tone = TONE_LEVEL * np.sin(2 * np.pi * TONE_HERTZ * times) * np.clip(ends, 0, 1)

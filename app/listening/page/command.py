@@ -39,7 +39,7 @@ def add_listen(parser: argparse.ArgumentParser) -> None:
 
 
 def listen_command(options: argparse.Namespace) -> None:
-    """Serve the page until it is interrupted. Raises CommandError if it cannot."""
+    """Serve the page until it is interrupted. Raises CommandError if it cannot be served."""
     if not options.export:
         check_address(options)
     accounts = accounts_of(options)

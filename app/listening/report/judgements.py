@@ -130,7 +130,7 @@ def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
     kept = set(listeners)
     answers = [a for a in test.answers if a.listener in kept and is_counted(a)]
     ratings, preferences, num_same = [], [], 0
-    of_trial: defaultdict[tuple[str, int], list[Rating]] = defaultdict(list)
+    by_trial: defaultdict[tuple[str, int], list[Rating]] = defaultdict(list)
     for answer in answers:
         first = test.clips[answer.first]
         if answer.question == PREFERENCE:
@@ -143,10 +143,10 @@ def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
         else:
             rating = Rating(answer.listener, answer.question, first, float(answer.answer))
             ratings.append(rating)
-            of_trial[answer.listener, answer.trial].append(rating)
+            by_trial[answer.listener, answer.trial].append(rating)
     ratings += [
         Rating(trial[0].listener, OVERALL, trial[0].clip, fmean(r.value for r in trial))
-        for trial in of_trial.values()
+        for trial in by_trial.values()
     ]
     judged = [rating.clip for rating in ratings]
     judged += [clip for choice in preferences for clip in (choice.first, choice.second)]
@@ -154,13 +154,13 @@ def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
     judges = sorted({rating.listener for rating in ratings} | {p.listener for p in preferences})
     if len(conditions) < 2:
         raise CommandError(
-            f"found answers about {_one(conditions, 'condition')}, expected at least two, since a "
-            "report compares conditions"
+            f"found answers about {_no_or_one(conditions, 'condition')}, expected at least two, "
+            "since a report compares conditions"
         )
     if len(judges) < 2:
         raise CommandError(
-            f"found answers of {_one(judges, 'listener')}, expected at least two, since intervals "
-            "are computed from the differences between listeners"
+            f"found answers of {_no_or_one(judges, 'listener')}, expected at least two, since "
+            "intervals are computed from the differences between listeners"
         )
     return Judgements(
         listeners=tuple(judges),
@@ -177,5 +177,6 @@ def is_counted(answer: Answer) -> bool:
     return answer.kind != "training" and not answer.expected and answer.repeats is None
 
 
-def _one(names: Sequence[str], thing: str) -> str:
+def _no_or_one(names: Sequence[str], thing: str) -> str:
+    """Return `one thing (its name)` or `no thing`; there is at most one name."""
     return f"one {thing} ({names[0]})" if names else f"no {thing}"

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 _PRIOR = 1e-4
 """Precision of a normal prior of each strength. It keeps the strength of a condition that always
 won finite, and changes those of others by less than a thousandth."""
-_STEPS = 50
-_EXACT = 1e-9
+_MOST_STEPS = 50
+"""Of Newton's method; it stops earlier at a step of `_SMALLEST_STEP` in all strengths."""
+_SMALLEST_STEP = 1e-9
 
 
 class Strength(NamedTuple):
@@ -60,12 +61,12 @@ class Preferences:
 
 
 def probability(difference: float) -> float:
-    """Probability of being preferred, from a difference of strengths."""
+    """Return the probability of being preferred, from a difference of strengths."""
     return 1 / (1 + math.exp(-difference))
 
 
 def bradley_terry(wins: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Strengths of maximum likelihood (R. A. Bradley and M. E. Terry, 1952), by Newton's method.
+    """Fit strengths by maximum likelihood and Newton's method (Bradley and Terry, 1952).
 
     Args:
         wins: how often i was preferred to j, (…, conditions, conditions); may be weighted.
@@ -78,7 +79,7 @@ def bradley_terry(wins: NDArray[np.float64]) -> NDArray[np.float64]:
     won = wins.sum(-1)
     strength = np.zeros(wins.shape[:-1])
     diagonal = np.arange(count)
-    for _ in range(_STEPS):
+    for _ in range(_MOST_STEPS):
         p = 1 / (1 + np.exp(np.clip(strength[..., None, :] - strength[..., None], -60, 60)))
         gradient = won - (met * p).sum(-1) - _PRIOR * strength
         weight = met * p * (1 - p)
@@ -87,7 +88,7 @@ def bradley_terry(wins: NDArray[np.float64]) -> NDArray[np.float64]:
         step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
         # a step of Newton's may be too long where a condition wins nearly always
         strength += np.clip(step, -2.0, 2.0)
-        if np.abs(step).max(initial=0.0) < _EXACT:
+        if np.abs(step).max(initial=0.0) < _SMALLEST_STEP:
             break
     return strength - strength.mean(-1, keepdims=True)
 
@@ -108,15 +109,15 @@ def preferences_of(
         return None
     present = {clip.condition for p in judged.preferences for clip in (p.first, p.second)}
     names = [name for name in judged.conditions if name in present]
-    place = {name: index for index, name in enumerate(names)}
-    table = _table(judged, place, weighted=weighted)
+    index = {name: number for number, name in enumerate(names)}
+    table = _table(judged, index, weighted=weighted)
     name_pairs = pairs(names)
 
     def statistic(weights: NDArray[np.float64]) -> NDArray[np.float64]:
         wins = np.einsum("blp,lpcd->bcd", weights, table, optimize=True)
         strengths = bradley_terry(wins)
-        apart = [strengths[:, place[a]] - strengths[:, place[b]] for a, b in name_pairs]
-        return np.concatenate([strengths, np.stack(apart, 1)], 1)
+        differences = [strengths[:, index[a]] - strengths[:, index[b]] for a, b in name_pairs]
+        return np.concatenate([strengths, np.stack(differences, 1)], 1)
 
     intervals = bootstrap.intervals(statistic)
     won: defaultdict[tuple[str, str], int] = defaultdict(int)
@@ -131,34 +132,38 @@ def preferences_of(
         )
         for name, interval in zip(names, intervals, strict=False)
     ]
-    strengths.sort(key=lambda one: (-one.strength.value, one.condition))
-    first, first_p = _order(judged.preferences)
+    strengths.sort(key=lambda row: (-row.strength.value, row.condition))
+    first_share, first_p = _order(judged.preferences)
     return Preferences(
         strengths=strengths,
         comparisons=_comparisons(judged, name_pairs, intervals[len(names) :], of_interest),
         wins=dict(won),
-        first=first,
+        first=first_share,
         first_p=first_p,
         unbounded=tuple(s.condition for s in strengths if s.wins in (0, s.answers)),
     )
 
 
-def _table(judged: Judgements, place: dict[str, int], *, weighted: bool) -> NDArray[np.float64]:
-    """Wins by listener, prompt, winner and loser."""
+def _table(judged: Judgements, index: dict[str, int], *, weighted: bool) -> NDArray[np.float64]:
+    """Return the wins by listener, prompt, winner and loser; `index` is that of a condition."""
     listeners = {name: index for index, name in enumerate(judged.listeners)}
     prompts = {name: index for index, name in enumerate(judged.prompts)}
-    table = np.zeros((len(listeners), len(prompts), len(place), len(place)))
+    table = np.zeros((len(listeners), len(prompts), len(index), len(index)))
     mean = fmean(p.confidence for p in judged.preferences)
     for p in judged.preferences:
         weight = p.confidence / mean if weighted else 1.0
         row = (listeners[p.listener], prompts[p.first.prompt])
-        table[(*row, place[p.winner.condition], place[p.loser.condition])] += weight
+        table[(*row, index[p.winner.condition], index[p.loser.condition])] += weight
     return table
 
 
 def _comparisons(
-    judged: Judgements, name_pairs: list[tuple[str, str]], apart: list[Interval], of_interest: float
+    judged: Judgements,
+    name_pairs: list[tuple[str, str]],
+    differences: list[Interval],
+    of_interest: float,
 ) -> list[Comparison]:
+    """Compare the conditions of each pair by how often each listener preferred the first one."""
     by_pair: dict[tuple[str, str], defaultdict[str, list[float]]] = {
         pair: defaultdict(list) for pair in name_pairs
     }
@@ -168,18 +173,19 @@ def _comparisons(
             by_pair[pair][p.listener].append(1.0)
         else:
             by_pair[pair[1], pair[0]][p.listener].append(-1.0)
+    # a probability is the mean of 0 and 1, the values are -1 and 1
     size = round(2 * of_interest - 1, 9)
     comparisons = compared(
         by_pair,
-        apart,
+        differences,
         {pair: sum(map(len, numbers.values())) for pair, numbers in by_pair.items()},
         lambda values, tests: power_of(values, size, tests, are_shares=True),
     )
-    return [one._replace(estimate=one.estimate.through(probability)) for one in comparisons]
+    return [c._replace(estimate=c.estimate.through(probability)) for c in comparisons]
 
 
 def _order(preferences: list[Preference]) -> tuple[float, float]:
-    """Share of answers for the clip presented first, and p of the test that it is a half."""
+    """Return the share of answers for the first clip, and p of the test that it is a half."""
     of_listener: defaultdict[str, list[float]] = defaultdict(list)
     for preference in preferences:
         of_listener[preference.listener].append(float(preference.first_won))

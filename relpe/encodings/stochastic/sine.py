@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -27,7 +27,8 @@ from relpe.encodings.stochastic.base import (
     mixture,
     raw_gates,
 )
-from relpe.transforms import apply, check_draws, first_derivatives
+from relpe.encodings.stochastic.fused_projection import FusedProjection
+from relpe.transforms import apply, check_draws
 
 BLOCK = 256
 """Positions per block. Sines are evaluated for one block only; for each block, the noise is rotated
@@ -175,7 +176,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
     def codes_at(
         self, positions: Tensor, state: SineNoise
     ) -> tuple[SineCodes | SparseCodes, SineNoise]:
-        """Codes of `positions` (1 or b, l, p); axes beyond the first are ignored.
+        """Return the codes of `positions` (1 or b, l, p); axes beyond the first are ignored.
 
         Phases are reduced to one turn in float64, so that position 10^6 is as exact as position 0.
         """
@@ -190,47 +191,52 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
     def codes_of_row(
         self, positions: Tensor, state: SineNoise
     ) -> tuple[SineCodes | SparseCodes, SineNoise]:
-        """Codes of `positions` (1, l, 1)."""
+        """Return the codes of `positions` (1, l, 1)."""
         if state.places is None:
             return self._of_one_row(positions, state, by_row=False)
         return self._sparse_codes(positions, state, state.places), state
 
     def _sparse_codes(self, positions: Tensor, state: SineNoise, places: Tensor) -> SparseCodes:
-        """Codes of `positions` (1, l, 1) with sparse noise."""
+        """Return the codes of `positions` (1, l, 1) with sparse noise."""
         sources = sparse_noise.FeaturePlaces(places, state.sines.transpose(2, 3).flatten(2, 3))
-        starts, offsets, length = _in_blocks(positions[0, :, 0].double(), BLOCK)
+        starts, offsets = _split_blocks(positions[0, :, 0].double(), BLOCK)
+        length = positions.shape[1]
         gains = self._gains(state.sines)
-        layers: list[list[Tensor]] = []
+        by_side: list[list[Tensor]] = []  # codes of each layer for queries, and for keys
         for shift in (self._shift(), None):
-            cos, sin = (part.to(gains)[:, None] for part in self._turn(starts, shift))
-            near_cos, near_sin = (part.to(gains) for part in self._turn(offsets))
+            cos, sin = (part.to(gains)[:, None] for part in self._cos_sin(starts, shift))
+            near_cos, near_sin = (part.to(gains) for part in self._cos_sin(offsets))
             turned = near_cos * cos - near_sin * sin, near_sin * cos + near_cos * sin
             waves = torch.cat([part * gains for part in turned], -1).flatten(0, 1)[:length]
-            layers.append([sources.weigh(wave) for wave in waves.split(len(places), 1)])
+            by_side.append([sources.weigh(wave) for wave in waves.split(len(places), 1)])
         codes = [
             SparseCodes(queries, keys, sources.feature, state.gates)
-            for queries, keys in zip(*layers, strict=True)
+            for queries, keys in zip(*by_side, strict=True)
         ]
         return codes[0]._replace(by_layer=() if self.config.shared_by_layers else tuple(codes))
 
     def _of_one_row(
         self, positions: Tensor, state: SineNoise, *, by_row: bool
     ) -> tuple[SineCodes, SineNoise]:
-        """Codes of `positions` (1, l, 1), which all rows share, or of l rows with one position."""
+        """Return the codes of `positions` (1, l, 1), shared by all rows.
+
+        With `by_row`, they are those of l rows that have one position each.
+        """
         length = positions.shape[1]
         if length == 1:
             return self._of_one_position(positions[0, :, 0].double(), state), state
         waves, query_noise, key_noise = self._factors(positions, state, from_zero=by_row)
         _, all_heads, features, _, draws = query_noise.shape
         code_bytes = 2 * length * all_heads * features * draws * query_noise.element_size()
-        small = code_bytes <= SHARED_CODE_BYTES
+        stores_products = code_bytes <= SHARED_CODE_BYTES
         # up to here, the heads of all layers are concatenated
         heads = state.sines.shape[0]
         sets = waves.shape[2] // heads
 
         def products(noise: Tensor) -> Sequence[Tensor | None]:
-            joined = codes_of(waves, noise)[:length] if small else None
-            return [None] * sets if joined is None else joined.split(heads, 1)
+            if not stores_products:
+                return [None] * sets
+            return codes_of(waves, noise)[:length].split(heads, 1)
 
         layers = tuple(
             SineCodes(wave, query, key, state.gates, queries, keys, length, by_row=by_row)
@@ -246,11 +252,11 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
 
     def _of_one_position(self, place: Tensor, state: SineNoise) -> SineCodes:
-        """Codes of a single place (1,), float64: of every layer, with its gates if there are any.
+        """Return the codes of one place (1,), float64: of every layer, with its gates if any.
 
         The noise is not turned, and one product and one mixture serve all layers.
         """
-        turns = [torch.stack(self._turn(place, shift), -1) for shift in (self._shift(), None)]
+        turns = [torch.stack(self._cos_sin(place, shift), -1) for shift in (self._shift(), None)]
         gains = self._gains(state.sines)
         waves = (torch.cat(turns).to(gains) * gains[..., None]).flatten(-2)  # (2, n h, d, 2k)
         noise = state.sines.to(gains).flatten(2, 3)  # (h, d, 2k, r)
@@ -259,8 +265,8 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
             through, constant = mixture(self.gates, state.gates)
             pairs = pairs * through[..., None, None] + constant[..., None, :]
         layers = tuple(
-            SineCodes(waves, noise, noise, state.gates, pair[None, :, :, 0], pair[None, :, :, 1], 1)
-            for pair in pairs
+            SineCodes(waves, noise, noise, state.gates, queries[None], keys[None], length=1)
+            for queries, keys in (pair.unbind(2) for pair in pairs)
         )
         return layers[0]._replace(by_layer=layers, has_gates=True)
 
@@ -271,7 +277,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
     def _factors(
         self, positions: Tensor, state: SineNoise, *, from_zero: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Factors of the codes of `positions` (1, l, 1), in n blocks of c; see `SineCodes`.
+        """Return factors of the codes of `positions` (1, l, 1), in n blocks of c; see `SineCodes`.
 
         Phases are counted from the start of each block or, with `from_zero`, from position 0 in a
         single block. Returns waves (n or 1, c, h, d, 2k), and for each block the noise of queries
@@ -281,10 +287,10 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         if from_zero:
             starts, offsets = torch.zeros_like(place[:1]), place[None]
         else:
-            starts, offsets, _ = _in_blocks(place, BLOCK)
-        waves = torch.cat(self._turn(offsets), -1).to(self._code_dtype())
-        query_noise = self._turned_noise(self._turn(starts, self._shift()), state.sines)
-        return waves, query_noise, self._turned_noise(self._turn(starts), state.sines)
+            starts, offsets = _split_blocks(place, BLOCK)
+        waves = torch.cat(self._cos_sin(offsets), -1).to(self._code_dtype())
+        query_noise = self._turn_noise(self._cos_sin(starts, self._shift()), state.sines)
+        return waves, query_noise, self._turn_noise(self._cos_sin(starts), state.sines)
 
     def encode(
         self, q: Tensor, k: Tensor, codes: SineCodes | SparseCodes, layer: int
@@ -319,15 +325,15 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         return torch.promote_types(self.frequencies.dtype, torch.float32)
 
     def _frequencies(self) -> Tensor:
-        """Cycles per position, float64, in the shape of the parameters."""
+        """Return cycles per position, float64, in the shape of the parameters."""
         return torch.sigmoid(self.frequencies.double()) / 2
 
     def _shift(self) -> Tensor:
-        """Offsets of the queries in turns, float64."""
+        """Return the offsets of the queries in turns, float64."""
         return self.offsets.double() / (2 * math.pi)
 
     def _gains(self, noise: Tensor) -> Tensor:
-        """Gains (h, d, k) of waves, so that the codes have the scale of `StochasticEncoding`.
+        """Return gains (h, d, k) that give the codes the scale of `StochasticEncoding`.
 
         h counts the heads of all sets of parameters; `noise` is (h, d, k, 2, r).
         """
@@ -335,8 +341,8 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         scale = (draws * features) ** -0.25 / math.sqrt(2 * sines)
         return (functional.softplus(self.gains.to(self._code_dtype())) * scale).flatten(0, -3)
 
-    def _turn(self, place: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Cosine and sine (..., h, d, k), float64, at `place` (...); `shift` in turns.
+    def _cos_sin(self, place: Tensor, shift: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return cosine and sine (..., h, d, k), float64, at `place` (...); `shift` in turns.
 
         h counts the heads of all sets of parameters.
         """
@@ -346,24 +352,24 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         angles = 2 * math.pi * (turns - turns.detach().floor())
         return angles.cos(), angles.sin()
 
-    def _turned_noise(self, turn: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
-        """Noise (n, h, d, 2k, r) whose product with the waves of a block is its codes.
+    def _turn_noise(self, cos_sin: tuple[Tensor, Tensor], noise: Tensor) -> Tensor:
+        """Return the noise (n, h, d, 2k, r) whose product with the waves of a block is its codes.
 
         h counts the heads of all sets of parameters, which share `noise` (h, d, k, 2, r).
         """
         gains = self._gains(noise)
         if len(gains) > len(noise):
             noise = noise.repeat(len(gains) // len(noise), 1, 1, 1, 1)
-        cos, sin = ((part.to(gains) * gains)[..., None] for part in turn)
+        cos, sin = ((part.to(gains) * gains)[..., None] for part in cos_sin)
         z_cos, z_sin = noise[..., 0, :], noise[..., 1, :]
         return torch.cat([cos * z_cos + sin * z_sin, cos * z_sin - sin * z_cos], -2)
 
 
-def _in_blocks(place: Tensor, most: int) -> tuple[Tensor, Tensor, int]:
+def _split_blocks(place: Tensor, most: int) -> tuple[Tensor, Tensor]:
     """Split positions (l,), float64, into n blocks of c, at most `most`, the last one continued.
 
-    Returns the starts of the blocks (n,), the offsets in them (n, c), or (1, c) if they are equal,
-    and l.
+    Returns the starts of the blocks (n,), and the offsets in them (n, c), or (1, c) if they are
+    equal.
     """
     length = place.shape[0]
     block = max(1, min(length, most))
@@ -373,11 +379,11 @@ def _in_blocks(place: Tensor, most: int) -> tuple[Tensor, Tensor, int]:
     offsets = blocks - starts[:, None]
     if len(blocks) > 1 and bool((offsets == offsets[:1]).all()):
         offsets = offsets[:1]
-    return starts, offsets, length
+    return starts, offsets
 
 
 def codes_of(waves: Tensor, noise: Tensor) -> Tensor:
-    """Codes (n * c, h, d, r) of all positions of all blocks."""
+    """Return the codes (n * c, h, d, r) of all positions of all blocks."""
     codes = waves.permute(0, 2, 3, 1, 4) @ noise  # (n, h, d, c, r)
     return codes.permute(0, 3, 1, 2, 4).flatten(0, 1)
 
@@ -387,65 +393,4 @@ def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> T
     if codes is not None:
         return torch.einsum("blhd,lhdr->blhr", x.to(codes), codes)
     # with autocast, x may be narrower than the noise
-    return apply(_FusedProjection, x.to(noise.dtype), waves, noise)
-
-
-class _FusedProjection(torch.autograd.Function):
-    """Multiplies features and sines by the noise, without computing codes.
-
-    Works block by block and recomputes intermediate results in the backward pass, so that memory
-    beyond inputs and outputs is that of one block.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, waves: Tensor, noise: Tensor) -> Tensor:  # noqa: ANN401
-        ctx.save_for_backward(x, waves, noise)
-        out = x.new_empty(*x.shape[:3], noise.shape[-1])
-        for index, (start, stop) in enumerate(_blocks(x, waves)):
-            features = _wave_features(x[:, start:stop], waves, index)
-            out[:, start:stop] = _unfold(features @ noise[index].flatten(1, 2), x.shape[0])
-        return out
-
-    @staticmethod
-    @first_derivatives
-    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]
-        ctx: Any,  # noqa: ANN401
-        grad: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        x, waves, noise = ctx.saved_tensors
-        grad_x, grad_waves = torch.empty_like(x), torch.zeros_like(waves)
-        grad_noise = torch.empty_like(noise)
-        for index, (start, stop) in enumerate(_blocks(x, waves)):
-            part, grad_part = x[:, start:stop], _fold(grad[:, start:stop])
-            features = _wave_features(part, waves, index)
-            grad_noise[index] = (features.mT @ grad_part).view_as(noise[index])
-            grad_features = _unfold(grad_part @ noise[index].flatten(1, 2).mT, x.shape[0])
-            grad_features = grad_features.unflatten(-1, (x.shape[3], -1))  # (b, c, h, d, 2k)
-            block = waves[index % waves.shape[0], : stop - start]
-            grad_x[:, start:stop] = torch.einsum("bchdk,chdk->bchd", grad_features, block)
-            grad_waves[index % waves.shape[0], : stop - start] += torch.einsum(
-                "bchdk,bchd->chdk", grad_features, part
-            )
-        return grad_x, grad_waves, grad_noise
-
-
-def _blocks(x: Tensor, waves: Tensor) -> list[tuple[int, int]]:
-    """Start and end of each block of positions."""
-    length, block = x.shape[1], waves.shape[1]
-    return [(start, min(start + block, length)) for start in range(0, length, block)]
-
-
-def _wave_features(x: Tensor, waves: Tensor, index: int) -> Tensor:
-    """Every feature times every wave at its position: (h, b * c, d * 2k) from x (b, c, h, d)."""
-    block = waves[index % waves.shape[0], : x.shape[1]]
-    return _fold((x[..., None] * block).flatten(3))
-
-
-def _fold(x: Tensor) -> Tensor:
-    """(b, c, h, f) to (h, b * c, f)."""
-    return x.permute(2, 0, 1, 3).flatten(1, 2)
-
-
-def _unfold(x: Tensor, rows: int) -> Tensor:
-    """(h, b * c, f) to (b, c, h, f)."""
-    return x.unflatten(1, (rows, -1)).permute(1, 2, 0, 3)
+    return apply(FusedProjection, x.to(noise.dtype), waves, noise)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import pickle
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.compose import jam as jams
 from app.compose.follow import CLOCK, START, STOP, Follower, PlayedChord, chord_of, varied
 from app.compose.jam import Bar
+from relpe.models.pointer.config import PointerConfig
+from tests.support.bands import model_of
 from tokenization.analysis.chord_symbols import parse_chord
 from tokenization.analysis.chords import CHORD_INTERVALS, QUALITIES
 from tokenization.plan import Chord
+from tokenization.remi.multitrack import MultitrackRemi
 from tokenization.score import Score, Track
 
 TICK = 0.01
@@ -35,9 +39,10 @@ def bar(number: int, notes=((0, 12, 60, 100),)) -> Bar:
     return Bar(Score(12, tracks, end_ticks=48), 120, (4, 4), (), number)
 
 
-def drive(follower, seconds, write=bar, takes=lambda number: 0.1, played=(), stop=None):
+def drive(follower, seconds, write=None, takes=lambda number: 0.1, played=(), stop=None):
     """Messages with their times, and requests, as time goes by; `takes` is the time of writing."""
     sent, requests, writing, inputs = [], [], None, list(played)
+    write = write or (lambda request: bar(request.number))
     for tick in range(round(seconds / TICK)):
         now = tick * TICK
         while inputs and inputs[0][0] <= now:
@@ -47,7 +52,7 @@ def drive(follower, seconds, write=bar, takes=lambda number: 0.1, played=(), sto
             writing = None
         if request := follower.request(now):
             requests.append(request)
-            writing = now + takes(request.number), write(request.number)
+            writing = now + takes(request.number), write(request)
         sent += [(now, message) for message in follower.due(now)]
         if stop is not None and now >= stop:
             follower.finish()
@@ -67,7 +72,7 @@ def onsets(sent):
     return [(at, message) for at, message in sent if message[0] & 0xF0 == 0x90]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     st.lists(NOTES, min_size=1, max_size=5),
     st.lists(st.floats(0, 5), min_size=1, max_size=5),
@@ -79,7 +84,7 @@ def test_notes_end_in_order_and_no_bar_is_silent(notes, seconds, stop, silenced)
     sent, _ = drive(
         follower,
         14 if silenced else 60,
-        lambda number: bar(number, notes[number % len(notes)]),
+        lambda request: bar(request.number, notes[request.number % len(notes)]),
         lambda number: seconds[number % len(seconds)],
         stop=stop,
     )
@@ -107,27 +112,22 @@ def test_notes_end_in_order_and_no_bar_is_silent(notes, seconds, stop, silenced)
 
 def test_bars_that_are_late_are_replaced_and_counted():
     follower = Follower("C | Dm", bars=8, fill_every=4, keeps=True)
-    late = {2: 3.0, 5: 1.0}
-    _, requests = drive(follower, 60, takes=lambda number: late.get(number, 0.05))
-    # bar 2 took a bar longer than its time, and bar 5 was asked twice of its time before
+    seconds = {2: 1.0, 3: 3.0}
+    _, requests = drive(follower, 60, takes=lambda number: seconds.get(number, 0.05))
     assert (follower.begun, follower.late) == (8, 2)
-    assert [request.number for request in requests] == [0, 1, 2, 4, 5, 6, 7]
-    assert [(r.chords, r.fill) for r in requests[:4]] == [
-        ("C", False), ("Dm", False), ("C", False), ("C", False)
-    ]  # fmt: skip
-    assert [request.is_last for request in requests] == [False] * 6 + [True]
+    assert [request.number for request in requests] == list(range(8))
+    assert [request.chords for request in requests] == ["C", "Dm"] * 4
+    assert [request.fill for request in requests] == [False, False, False, True] * 2
+    assert [request.is_last for request in requests] == [False] * 7 + [True]
     assert [kept.number for kept in follower.kept or ()] == [0, 1, 1, 2, 4, 5, 6, 7]
 
 
-@pytest.mark.parametrize("quality", range(len(QUALITIES)))
-def test_chords_are_recognised_with_their_bass_and_transposed(quality):
-    for root in range(12):
+def test_all_chords_are_recognised_with_their_bass():
+    for root, quality in product(range(12), range(len(QUALITIES))):
         pitches = [48 + root + above for above in CHORD_INTERVALS[quality]]
-        found = parse_chord(chord_of(pitches) or "N")
-        assert found == Chord(root, quality, None)
+        assert parse_chord(chord_of(pitches) or "N") == Chord(root, quality)
     assert chord_of([55, 60, 64]) == "C/G"
     assert chord_of([48, 60, 67]) is None
-    assert chord_of([60, 61, 62, 63, 64]) is None
 
 
 def test_a_chord_counts_50_ms_after_its_last_key_and_stays_after_its_release():
@@ -168,9 +168,19 @@ def test_a_bar_in_place_of_another_one_is_in_its_chords():
     again = varied(bar(0, [(0, 6, 60, 100), (0, 6, 61, 100), (24, 6, 60, 100)]), "C# Fm")
     assert again.score.tracks[0].notes[:, 2].tolist() == [36, 36]
     notes = again.score.tracks[2].notes
-    assert set((notes[notes[:, 0] < 24, 2] - 1).tolist()) <= {59 + 1 - 1, 60}
-    assert set((notes[:, 2] % 12).tolist()) <= {1, 5, 8, 0}
-    assert (notes[:, 3] == 90).all()
+    assert notes.tolist() == [[0, 6, 61, 90], [24, 6, 60, 90]]
+
+
+def test_the_same_seed_and_chords_give_the_same_messages(monkeypatch):
+    monkeypatch.setattr(jams, "MOST_TOKENS", 24)
+    model = model_of(MultitrackRemi(), pointer=PointerConfig(reach=256, unit=4))
+
+    def sent(seed, takes):
+        jam, follower = jams.Jam(model, band=["Drums"], seed=seed), Follower("C | F", bars=4)
+        messages, _ = drive(follower, 60, lambda request: request.write(jam), lambda _: takes)
+        return [message for _, message in messages]
+
+    assert sent(3, 0.1) == sent(3, 0.2) != sent(4, 0.1)
 
 
 def test_what_it_holds_does_not_grow():

@@ -30,7 +30,7 @@ def test_a_card_of_each_variation_has_its_notes_and_accidents(calls, midi):
     session = calls.view.session(SOMEONE)
     row = session.work.frame["variations"][1]
     row |= {"accidents": "in no key (bars 5 to 8)", "best": True}
-    first, second = results_value(session)["cards"]
+    first, second = results_value(session)["cards"]  # pyright: ignore
     assert (first["best"], second["best"]) == (False, True)
     assert second["text"].endswith("bar 4 · In no key (bars 5 to 8)")
     assert second["name"] == "My prompt 2"

@@ -64,11 +64,11 @@ def test_cosine_falls_by_half_a_cosine_to_zero_at_the_end_of_the_budget():
 def test_a_time_budget_that_ends_in_warm_up_is_foretold_with_a_schedule_that_leaves_it(caplog):
     slow = budget(OptimizerConfig(warmup_steps=30), time_budget_minutes=3.0)
     slow.earlier = 45.0
-    slow.foresee(5, 0.0, 5)  # nine seconds a step
+    slow.foresee(5, 5, 0.0)  # nine seconds a step
     assert "the budget of about 20 steps ends before the warm-up" in caplog.text
     assert "--set optimizer.warmup_steps=2" in caplog.text
     caplog.clear()
     slow.earlier = 20.0
-    slow.foresee(5, 0.0, 5)  # 45 steps
-    budget(OptimizerConfig(warmup_steps=200)).foresee(5, 0.0, 5)  # only tokens are limited
+    slow.foresee(5, 5, 0.0)  # 45 steps
+    budget(OptimizerConfig(warmup_steps=200)).foresee(5, 5, 0.0)  # only tokens are limited
     assert not caplog.text

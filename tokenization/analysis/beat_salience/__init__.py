@@ -38,33 +38,34 @@ def load() -> dict[str, NDArray[np.float32]]:
 def salience(
     features: NDArray[np.float32], weights: dict[str, NDArray[np.float32]] | None = None
 ) -> NDArray[np.float32]:
-    """Log-odds (frames, 2) that a beat, and that a bar, begins in each frame.
+    """Return log-odds (frames, 2) that a beat, and that a bar, begins in each frame.
 
     By default, `weights` are those of `load`.
     """
     weights = load() if weights is None else weights
-    count = sum(name.startswith("mix_bias") for name in weights)
-    reach = 2 + 2 * (2**count - 1)
+    num_layers = sum(name.startswith("mix_bias") for name in weights)
+    # each convolution has five taps, and reaches two dilations to both sides
+    reach = 2 + 2 * (2**num_layers - 1)
     log_odds = np.empty((len(features), 2), np.float32)
     for first in range(0, len(features), _PART):
         stop = min(first + _PART, len(features))
         begin, end = max(first - reach, 0), min(stop + reach, len(features))
-        hidden = np.maximum(_convolved(features[begin:end], weights, "first", 1), 0)
-        for layer in range(count):
-            inner = np.maximum(_convolved(hidden, weights, f"{layer}", 2**layer), 0)
+        hidden = np.maximum(_convolve(features[begin:end], weights, "first", 1), 0)
+        for layer in range(num_layers):
+            inner = np.maximum(_convolve(hidden, weights, f"{layer}", 2**layer), 0)
             hidden += inner @ weights[f"mix_weight_{layer}"] + weights[f"mix_bias_{layer}"]
         output = np.maximum(hidden, 0) @ weights["last_weight"] + weights["last_bias"]
         log_odds[first:stop] = output[first - begin : stop - begin]
     return log_odds
 
 
-def _convolved(
+def _convolve(
     inputs: NDArray[np.float32],
     weights: dict[str, NDArray[np.float32]],
     name: str,
     dilation: int,
 ) -> NDArray[np.float32]:
-    """Convolution with taps (taps, inputs, outputs), centred; zeros are around the inputs."""
+    """Convolve with taps (taps, inputs, outputs), centred; zeros are around the inputs."""
     taps = weights[f"taps_{name}"]
     around = len(taps) // 2 * dilation
     padded = np.pad(inputs, ((around, around), (0, 0)))
@@ -75,9 +76,9 @@ def _convolved(
 
 
 def frames_of(score: Score) -> tuple[NDArray[np.float32], float, NDArray[np.float64]]:
-    """Features (frames, NUM_FEATURES), seconds at frame 0, and ascending onsets in seconds.
+    """Return features (frames, NUM_FEATURES), seconds at frame 0, and ascending onsets.
 
-    The score has notes; the order of its tracks and notes does not matter.
+    Onsets are in seconds. The score has notes; the order of its tracks and notes does not matter.
     """
     tracks = [track for track in score.tracks if len(track)]
     notes = np.concatenate([track.notes for track in tracks])
@@ -100,11 +101,11 @@ def _features(
     is_drum: NDArray[np.bool_],
     num_frames: int,
 ) -> NDArray[np.float32]:
-    """Features (num_frames, NUM_FEATURES) of notes (n,) with times in seconds after frame 0.
+    """Return features (num_frames, NUM_FEATURES) of notes (n,) with times in seconds.
 
-    Per frame: notes that begin in each of four registers, their loudness, length and bass, change
-    of harmony over two spans, the time until the next onset, and three kinds of drums. A note
-    between two frames is shared by them.
+    The columns: notes that begin in each of four registers (0 to 3), their loudness (4), length (5)
+    and bass (6), three kinds of drums (7 to 9), the time until the next onset (10), and change of
+    harmony over two spans (11, 12). A note between two frames is shared by them.
     """
     place = onsets * RATE
     frame = np.clip(np.floor(place).astype(np.int64), 0, num_frames - 2)
@@ -126,17 +127,22 @@ def _features(
     add(8, is_drum & (pitches > 36) & (pitches <= 40), ones)
     add(9, is_drum & (pitches > 40), ones)
     features[:, 10] = _time_to_next(frame, num_frames)
+    # the first row of the sums is 0, so that those of a span are a difference of two rows
     cell = 12 * (frame[tonal] + 1) + pitches[tonal] % 12
     amount = np.sqrt(np.clip(lengths[tonal], 0.05, 2))
-    classes = np.bincount(cell, amount, 12 * num_frames + 12).reshape(-1, 12).cumsum(axis=0)
-    for column, span in ((11, RATE // 2), (12, 3 * RATE // 2)):
-        features[:, column] = _novelty(classes, span, num_frames)
+    counts = np.bincount(cell, amount, 12 * num_frames + 12).reshape(-1, 12)
+    sums_of_classes = counts.cumsum(axis=0)
+    features[:, 11] = _novelty(sums_of_classes, RATE // 2, num_frames)
+    features[:, 12] = _novelty(sums_of_classes, 3 * RATE // 2, num_frames)
     features[:, :10] = np.log1p(2 * features[:, :10])
     return features.astype(np.float32)
 
 
 def _time_to_next(frame: NDArray[np.int64], num_frames: int) -> NDArray[np.float64]:
-    """At frames with onsets, the logarithm of the time until the next one; elsewhere 0."""
+    """Return the logarithm of the time until the next onset at frames with onsets; else 0.
+
+    An onset at most two frames after another one does not count.
+    """
     at = np.unique(frame)
     at = at[np.append(True, np.diff(at) > 2)]
     time = np.zeros(num_frames)
@@ -145,7 +151,7 @@ def _time_to_next(frame: NDArray[np.int64], num_frames: int) -> NDArray[np.float
 
 
 def _novelty(sums: NDArray[np.float64], span: int, num_frames: int) -> NDArray[np.float64]:
-    """1 - cosine of the pitch classes struck in the span before and in the span after."""
+    """Return 1 - cosine of the pitch classes struck in the span before and in the one after."""
     now = np.arange(num_frames)
     before = sums[np.maximum(now - 1, 0)] - sums[np.maximum(now - 1 - span, 0)]
     after = sums[np.minimum(now + span, num_frames)] - sums[np.maximum(now - 1, 0)]

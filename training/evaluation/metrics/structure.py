@@ -23,9 +23,15 @@ from tokenization.measures.similarity import (
 )
 from tokenization.remi.vocabulary import NUM_VELOCITIES, VELOCITY_STEP
 
-MUSPY_MEASURES = (
-    *("pitch_range", "n_pitch_classes_used", "pitch_class_entropy", "scale_consistency"),
-    *("polyphony", "polyphony_rate", "empty_beat_rate", "empty_measure_rate"),
+MUSPY_MEASURES: tuple[str, ...] = (
+    "pitch_range",
+    "n_pitch_classes_used",
+    "pitch_class_entropy",
+    "scale_consistency",
+    "polyphony",
+    "polyphony_rate",
+    "empty_beat_rate",
+    "empty_measure_rate",
     "groove_consistency",
 )
 _MANY_NOTES = 128
@@ -34,7 +40,7 @@ _SCALES = ((0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10))
 
 
 def histograms(notes: BarNotes) -> dict[str, NDArray[np.int64]]:
-    """Count by name, int64; the counts of several passages can be added.
+    """Return histograms by name, int64; those of several passages can be added.
 
     Of all notes except drums: `pitch_class` (12,), and `duration` (97,) in twelfths of a beat from
     1, with durations above eight beats in the last bin. Of all notes: `onset_in_bar` (96,) in
@@ -44,17 +50,17 @@ def histograms(notes: BarNotes) -> dict[str, NDArray[np.int64]]:
     pitched = ~notes.is_drum
     durations = np.minimum(notes.durations[pitched], MAX_BAR_STEPS + 1) - 1
     per_bar = np.bincount(notes.bars, minlength=notes.num_bars)
-    counted = {
+    columns = {
         "pitch_class": (notes.pitches[pitched] % 12, 12),
         "duration": (durations, MAX_BAR_STEPS + 1),
         "onset_in_bar": (notes.positions, MAX_BAR_STEPS),
         "velocity": (notes.velocities // VELOCITY_STEP, NUM_VELOCITIES),
         "notes_per_bar": (np.minimum(per_bar, _MANY_NOTES), _MANY_NOTES + 1),
     }
-    return {name: np.bincount(values, minlength=n) for name, (values, n) in counted.items()}
+    return {name: np.bincount(values, minlength=n) for name, (values, n) in columns.items()}
 
 
-def pooled(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
+def pool(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
     """Return the sums of the histograms of several passages."""
     total: dict[str, NDArray[np.int64]] = {}
     for part in parts:
@@ -64,7 +70,7 @@ def pooled(parts: Iterable[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArra
 
 
 def jensen_shannon(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
-    """Jensen-Shannon divergence of two histograms, bits: 0 (the same) to 1 (nothing in common).
+    """Return the Jensen-Shannon divergence of two histograms in bits, 0 (the same) to 1.
 
     NaN if one of them is empty. Unlike the overlap of densities, it needs no smoothing and allows
     empty bins. Two samples of n and m independent counts from the same source differ by about
@@ -118,14 +124,11 @@ def muspy_measures(notes: BarNotes) -> dict[str, float]:
     if sounding.any():
         measures["polyphony"] = float(sounding.sum() / np.count_nonzero(sounding))
     measures["polyphony_rate"] = float(np.count_nonzero(sounding > 2) / length)
-    lines = notes.lines
-    for name, starts in (
-        ("empty_beat_rate", np.arange(0, length + 1, STEPS_PER_BEAT)),
-        ("empty_measure_rate", lines[lines <= length]),
-    ):
-        first, last = (np.searchsorted(starts, times, side="right") - 1 for times in (onsets, ends))
-        measures[name] = float(1 - _covered(first, last + 1, len(starts)).mean())
-    measures["groove_consistency"] = _groove_consistency(notes, lines[lines <= length])
+    beats = np.arange(0, length + 1, STEPS_PER_BEAT)
+    bars = notes.lines[notes.lines <= length]
+    measures["empty_beat_rate"] = _empty_rate(beats, onsets, ends)
+    measures["empty_measure_rate"] = _empty_rate(bars, onsets, ends)
+    measures["groove_consistency"] = _groove_consistency(notes, bars)
     return measures
 
 
@@ -138,10 +141,15 @@ def _sounding_pitches(notes: BarNotes, ends: NDArray[np.int64], length: int) -> 
     return (roll.cumsum(1)[:, :length] > 0).sum(0)
 
 
-def _covered(first: NDArray[np.int64], stop: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    """Return whether each index (count,) lies in one of the ranges."""
-    change = np.bincount(first, minlength=count + 1) - np.bincount(stop, minlength=count + 1)
-    return change.cumsum()[:count] > 0
+def _empty_rate(
+    starts: NDArray[np.int64], onsets: NDArray[np.int64], ends: NDArray[np.int64]
+) -> float:
+    """Return the share of beats or bars with these `starts` (n,) in which no note sounds."""
+    first = np.searchsorted(starts, onsets, side="right") - 1
+    stop = np.searchsorted(starts, ends, side="right")
+    size = len(starts) + 1
+    change = np.bincount(first, minlength=size) - np.bincount(stop, minlength=size)
+    return float(1 - (change.cumsum()[:-1] > 0).mean())
 
 
 def _groove_consistency(notes: BarNotes, starts: NDArray[np.int64]) -> float:
@@ -200,7 +208,7 @@ def playing_at_end(notes: BarNotes, first_bar: int, last_bars: int = 4) -> dict[
 
 
 def structure(notes: BarNotes, first_bar: int) -> dict[str, float]:
-    """All scalar measures of the music from bar `first_bar` on, by name; NaN where undefined.
+    """Return all scalar measures of the bars from `first_bar` on, by name; NaN where undefined.
 
     - the measures of `muspy_measures`;
     - `similarity_lag_1` and so on: similarity of new bars to each other;

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,9 @@ from training.tasks.images.digits import DigitsTask, digits
 from training.tasks.images.mnist import MnistTask, mnist
 from training.tasks.likelihood import LikelihoodTask, Rows
 from training.tasks.task import Measured, Split
+
+if TYPE_CHECKING:
+    from relpe.decoding.generate import Sample
 
 COLUMNS = 8
 """Number of images of each row of the picture."""
@@ -82,7 +85,7 @@ class PixelsTask(LikelihoodTask):
 
     @property
     def origin(self) -> str:
-        """The images."""
+        """Names of the images and the number of levels, for reports."""
         return f"{self.images} with {self.levels} levels"
 
     def ids(self, name: Split) -> NDArray[np.int16]:
@@ -124,18 +127,19 @@ class PixelsTask(LikelihoodTask):
         return torch.from_numpy(positions).to(tokens.device)[None]
 
     def figures(self, name: Split, nats: NDArray[np.float64]) -> dict[str, float]:
-        """Bits per dimension, and those by the frequencies of each place in the training images.
+        """Return bits per dimension: of the model, and of the frequencies of values at each place.
 
-        Each value is counted once more, so that none has a probability of 0.
+        The frequencies are those of the training images, plus one, so that none is 0.
         """
-        train, asked = self.ids("train") % self.levels, self.ids(name) % self.levels
+        train = self.ids("train") % self.levels
+        values = self.ids(name) % self.levels
         bits = 0.0
         for place in range(self.length):
             counts = np.bincount(train[:, place], minlength=self.levels) + 1
-            bits -= float(np.log2(counts / counts.sum())[asked[:, place]].sum())
+            bits -= float(np.log2(counts / counts.sum())[values[:, place]].sum())
         return {
-            "bits_per_dimension": float(nats.sum() / (asked.size * math.log(2))),
-            "by_place": bits / asked.size,
+            "bits_per_dimension": float(nats.sum() / (values.size * math.log(2))),
+            "by_place": bits / values.size,
         }
 
     def evaluate(self, model: Decoder, run: Path, split: Split, batch_size: int) -> Measured:
@@ -178,18 +182,46 @@ class Raster:
 
 
 def draw_images(
-    decoder: Decoder, task: PixelsTask, given: NDArray[np.integer[Any]], path: Path
+    decoder: Decoder, task: PixelsTask, ids: NDArray[np.integer[Any]], path: Path
 ) -> None:
-    """Draw images `given` (n, l), completions of their upper halves, and images from nothing.
+    """Draw the first images of ids (n, l), completions of their upper halves, and new images.
 
     Every value is drawn from the distribution of the model, with fixed seeds.
     """
-    from relpe.decoding.choose import choose_steps
-    from relpe.decoding.generate import Generation, Request, Sample
+    images = ids[:COLUMNS]
+    num_rows = task.shape[0] // 2
+    half = num_rows * (task.length // task.shape[0])
+    completions, new = _generate(decoder, task, images[:, :half])
+    rows = {
+        "test images": [task.picture(image) for image in images],
+        "given": [task.picture(image) for image in images],
+    }
+    for image in rows["given"]:
+        image[num_rows:] = np.nan
+    for seed in range(COMPLETIONS):
+        rows[f"completed, {seed}"] = [
+            task.picture(np.concatenate([image[:half], samples[seed].tokens]))
+            for image, samples in zip(images, completions, strict=True)
+        ]
+    rows["from nothing"] = [task.picture(np.array(sample.tokens)) for sample in new]
+    with picture(path, 0.9 * len(images) + 0.9, 0.9 * len(rows), 120) as figure:
+        axes = np.atleast_2d(figure.subplots(len(rows), len(images), squeeze=False))
+        for line, (name, pictures) in zip(axes, rows.items(), strict=True):
+            for axis, image in zip(line, pictures, strict=True):
+                axis.imshow(np.squeeze(image), cmap="gray", vmin=0, vmax=1)
+                axis.set(xticks=[], yticks=[])
+            line[0].set_ylabel(name, fontsize=7)
 
-    given, half = given[:COLUMNS], task.shape[0] // 2 * (task.length // task.shape[0])
-    maker = choose_steps(decoder, precision="float32", threads=torch.get_num_threads())
-    generation: Generation[Raster] = Generation(decoder, maker.make())
+
+def _generate(
+    decoder: Decoder, task: PixelsTask, beginnings: NDArray[np.integer[Any]]
+) -> tuple[list[list[Sample[Raster]]], list[Sample[Raster]]]:
+    """Return the completions of each beginning (n, l), and as many images from nothing."""
+    from relpe.decoding.choose import choose_steps
+    from relpe.decoding.generate import Generation, Request
+
+    steps = choose_steps(decoder, precision="float32", threads=torch.get_num_threads())
+    generation: Generation[Raster] = Generation(decoder, steps.make())
     begin = np.array([task.num_tokens - 1])
 
     def add(prompt: NDArray[np.integer[Any]], seeds: range) -> list[Sample[Raster]]:
@@ -203,29 +235,12 @@ def draw_images(
             )
         )
 
-    completed = [add(image[:half], range(COMPLETIONS)) for image in given]
-    new = add(given[0, :0], range(len(given)))
+    completions = [add(beginning, range(COMPLETIONS)) for beginning in beginnings]
+    new = add(beginnings[0, :0], range(len(beginnings)))
     with tqdm(total=len(generation), desc="images", disable=None, delay=2) as bar:
         while len(generation):
             for sample in generation.step():
                 if sample.error is not None:
                     raise sample.error
                 bar.update()
-    rows = {"test images": [task.picture(image) for image in given]}
-    halves = [image.copy() for image in rows["test images"]]
-    for image in halves:
-        image[task.shape[0] // 2 :] = np.nan
-    rows["given"] = halves
-    for seed in range(COMPLETIONS):
-        rows[f"completed, {seed}"] = [
-            task.picture(np.concatenate([image[:half], samples[seed].tokens]))
-            for image, samples in zip(given, completed, strict=True)
-        ]
-    rows["from nothing"] = [task.picture(np.array(sample.tokens)) for sample in new]
-    with picture(path, 0.9 * len(given) + 0.9, 0.9 * len(rows), 120) as figure:
-        axes = np.atleast_2d(figure.subplots(len(rows), len(given), squeeze=False))
-        for line, (name, images) in zip(axes, rows.items(), strict=True):
-            for axis, image in zip(line, images, strict=True):
-                axis.imshow(np.squeeze(image), cmap="gray", vmin=0, vmax=1)
-                axis.set(xticks=[], yticks=[])
-            line[0].set_ylabel(name, fontsize=7)
+    return completions, new

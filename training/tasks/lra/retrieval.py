@@ -15,6 +15,7 @@ from training.tasks.classification.examples import Example, LabelledExamples
 from training.tasks.classification.task import Split
 from training.tasks.lra.released import SequenceTask, released
 
+_LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 _FILES: dict[Split, str] = {"train": "train", "validation": "eval", "test": "test"}
 
 
@@ -48,20 +49,19 @@ def _pair(path: Path, longest: int, index: int) -> Example:
     with path.open("rb") as file:
         file.seek(int(start))
         parts = file.read(int(end - start)).rstrip(b"\r\n").split(b"\t")
-    try:
-        label, _, _, *texts = parts
-        number = int(float(label))
-        if len(texts) != 2 or number not in (0, 1):
-            raise ValueError
-    except ValueError:
+    label = _LABELS.get(parts[0])
+    if label is None or len(parts) != 5:
         raise TrainingError(
-            f"{path}: line {index + 1} has {len(parts)} columns, expected a class of 0 or "
-            "1, two names and two texts"
-        ) from None
-    first, second = (
-        np.frombuffer(text[:longest] or b" ", np.uint8).astype(np.int64) + 1 for text in texts
-    )
-    return Example((first, second), number)
+            f"{path}: line {index + 1} has {len(parts)} columns, of which the first is "
+            f"{parts[0][:20].decode(errors='replace')!r}, expected a class of 0 or 1, two names "
+            "and two texts"
+        )
+    return Example((_ids(parts[3], longest), _ids(parts[4], longest)), label)
+
+
+def _ids(text: bytes, longest: int) -> NDArray[np.int64]:
+    """Return the first bytes of a text, plus one; those of a space if it is empty."""
+    return np.frombuffer(text[:longest] or b" ", np.uint8).astype(np.int64) + 1
 
 
 @cache

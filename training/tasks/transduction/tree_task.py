@@ -25,12 +25,12 @@ from training.tasks.transduction.trees import (
     Order,
     Tree,
     TreeTarget,
-    applied,
+    apply_operation,
     in_order,
-    labelled,
+    label_tree,
     random_shape,
-    reduced,
-    rotated,
+    reduce_sums,
+    rotate,
 )
 
 Function = Literal["copy", "rotate", "c3", "ops"]
@@ -44,8 +44,8 @@ class TreeTask(TransductionTask):
     Sources are read level by level, targets are written in an `order`. Positions have two axes,
     the index and the heap id of the node, which is 0 for the start symbol.
 
-    - `copy`, `rotate`: the tree itself; the tree rotated to the right (`trees.rotated`).
-    - `c3`: one step of adding in the cyclic group of three elements (`trees.reduced`).
+    - `copy`, `rotate`: the tree itself; the tree rotated to the right (`trees.rotate`).
+    - `c3`: one step of adding in the cyclic group of three elements (`trees.reduce_sums`).
     - `ops`: a node whose label is an operation, with a leaf that points to a subtree and a tree;
       the target is the result (`trees.OPERATIONS`). All labels of the tree are different.
     """
@@ -128,10 +128,10 @@ class TreeTask(TransductionTask):
             return self._operation(draws, random_shape(draws, size - 1))
         last = self.labels
         leaves = _uniform(draws, 1, self.first_operator)
-        source = labelled(
+        source = label_tree(
             random_shape(draws, size), leaves, _uniform(draws, self.first_operator, last + 1)
         )
-        images = {"copy": lambda tree: tree, "rotate": rotated, "c3": reduced}
+        images = {"copy": lambda tree: tree, "rotate": rotate, "c3": reduce_sums}
         return source, images[self.function](source)
 
     def target_of(self, pair: Pair) -> TreeTarget:
@@ -152,12 +152,12 @@ class TreeTask(TransductionTask):
             return None
         leaves = iter((1 + draws.permutation(first - 1)).tolist())
         operators = iter((first + draws.permutation(last - first)).tolist())
-        tree = labelled(shape, leaves, operators)
+        tree = label_tree(shape, leaves, operators)
         nodes = list(tree.nodes())
         label = nodes[int(draws.integers(len(nodes)))].label
         number = int(draws.integers(len(OPERATIONS)))
         source = Tree(self.first_operation + number, (Tree(label), tree))
-        return source, applied(OPERATIONS[number], label, tree)
+        return source, apply_operation(OPERATIONS[number], label, tree)
 
 
 def _uniform(draws: np.random.Generator, first: int, stop: int) -> Iterator[int]:

@@ -14,7 +14,7 @@ import numpy as np
 
 Order = Literal["breadth", "depth"]
 """Order of the nodes of a tree: level by level, or each node before its left and right subtree."""
-DEEPEST = 2**61
+LAST_PARENT = 2**61
 """Heap ids above this have no children."""
 
 
@@ -30,7 +30,7 @@ class Tree(NamedTuple):
         return 1 + max(child.depth for child in self.children) if self.children else 0
 
     def nodes(self) -> Iterator[Tree]:
-        """Return all subtrees, this one first."""
+        """Yield all subtrees, this one first."""
         yield self
         for child in self.children:
             yield from child.nodes()
@@ -50,10 +50,10 @@ def random_shape(draws: np.random.Generator, depth: int) -> Tree:
     return Tree(0, pair if draws.integers(2) else pair[::-1])
 
 
-def labelled(tree: Tree, leaves: Iterator[int], operators: Iterator[int]) -> Tree:
+def label_tree(tree: Tree, leaves: Iterator[int], operators: Iterator[int]) -> Tree:
     """Label a tree: its leaves with the next of `leaves`, its inner nodes with `operators`."""
     label = next(operators if tree.children else leaves)
-    return Tree(label, tuple(labelled(child, leaves, operators) for child in tree.children))
+    return Tree(label, tuple(label_tree(child, leaves, operators) for child in tree.children))
 
 
 def in_order(tree: Tree, order: Order) -> list[tuple[int, int]]:
@@ -63,16 +63,11 @@ def in_order(tree: Tree, order: Order) -> list[tuple[int, int]]:
         node, heap = waiting.popleft()
         nodes.append((node.label, heap))
         children = [(child, 2 * heap + side) for side, child in enumerate(node.children)]
-        waiting = _queued(waiting, children, order)
+        if order == "breadth":
+            waiting.extend(children)
+        else:
+            waiting.extendleft(reversed(children))
     return nodes
-
-
-def _queued(waiting: deque, children: list, order: Order) -> deque:
-    if order == "breadth":
-        waiting.extend(children)
-    else:
-        waiting.extendleft(reversed(children))
-    return waiting
 
 
 class TreeTarget(NamedTuple):
@@ -94,15 +89,18 @@ class TreeTarget(NamedTuple):
     def read(self, token: int) -> tuple[tuple[int, ...], TreeTarget]:
         """Return the heap id of the node with the label `token`, and the target after it."""
         node, *others = self.waiting
-        is_inner = token >= self.first_operator and token != self.leaf
-        children = (1,) if not node else (2 * node, 2 * node + 1) if is_inner else ()
-        if node > DEEPEST:  # such targets are wrong, and end here
+        children: tuple[int, ...] = ()
+        if node == 0:  # the start symbol, which the root follows
+            children = (1,)
+        elif token >= self.first_operator and token != self.leaf:
+            children = (2 * node, 2 * node + 1)
+        if node > LAST_PARENT:  # such targets are wrong, and end here
             return (node,), self._replace(waiting=())
         after = (*others, *children) if self.order == "breadth" else (*children, *others)
         return (node,), self._replace(waiting=after)
 
 
-def rotated(tree: Tree) -> Tree:
+def rotate(tree: Tree) -> Tree:
     """Return the tree with (r (p a b) c) turned into (p a' (r b' c')), recursively.
 
     A tree whose left child is a leaf does not change.
@@ -111,10 +109,10 @@ def rotated(tree: Tree) -> Tree:
         return tree
     left, c = tree.children
     a, b = left.children
-    return Tree(left.label, (rotated(a), Tree(tree.label, (rotated(b), rotated(c)))))
+    return Tree(left.label, (rotate(a), Tree(tree.label, (rotate(b), rotate(c)))))
 
 
-def reduced(tree: Tree) -> Tree:
+def reduce_sums(tree: Tree) -> Tree:
     """Return the tree with each inner node above two leaves replaced by the sum of their values.
 
     Labels 1, 2, 3 have the values 0, 1, 2 of the cyclic group of three elements.
@@ -122,7 +120,7 @@ def reduced(tree: Tree) -> Tree:
     if not tree.children:
         return tree
     if any(child.children for child in tree.children):
-        return Tree(tree.label, tuple(map(reduced, tree.children)))
+        return Tree(tree.label, tuple(map(reduce_sums, tree.children)))
     return Tree(sum(child.label - 1 for child in tree.children) % 3 + 1)
 
 
@@ -132,14 +130,14 @@ OPERATIONS: tuple[Operation, ...] = ("extract", "flip", "truncate", "keep")
 its label; leave the tree as it is."""
 
 
-def applied(operation: Operation, label: int, tree: Tree) -> Tree:
+def apply_operation(operation: Operation, label: int, tree: Tree) -> Tree:
     """Apply an operation to the subtree whose root has a label, which occurs once."""
     if operation == "keep":
         return tree
     if operation == "truncate":
         if tree.label == label:
             return Tree(label)
-        parts = (applied(operation, label, child) for child in tree.children)
+        parts = (apply_operation(operation, label, child) for child in tree.children)
         return Tree(tree.label, tuple(parts))
     subtree = next(node for node in tree.nodes() if node.label == label)
     return subtree if operation == "extract" else Tree(subtree.label, subtree.children[::-1])

@@ -54,7 +54,7 @@ def test_a_loop_that_is_left_ends_with_the_rest_of_the_sample(held):
     )
     sample = looped.sample
     speed = sample.rate / RATE * 2 ** (looped.transposition(62) / 1200)
-    sound = wave(FONT, left, 62, RATE * 5, RATE, held=held)
+    sound = wave(FONT, left, 62, RATE * 5, RATE, release=held)
     loop = sample.loop_end - sample.loop_start
     rounds = (len(sound) * speed - (sample.end - sample.start)) / loop
     assert rounds == pytest.approx(round(rounds), abs=0.01)

@@ -71,7 +71,7 @@ def test_continue_extends_what_is_shown_and_another_try_repeats_the_request(call
     assert seen(calls.history.undo(SOMEONE)).frame["job"] == first.frame["job"]
     for variation in (2, -1, None, "1", True):
         with pytest.raises(gr.Error):
-            begin(calls, variation=variation)
+            begin(calls, variation=variation)  # pyright: ignore[reportArgumentType]
         assert said(calls) == GONE
     calls.uploads.new_piece(SOMEONE)
     with pytest.raises(gr.Error):

@@ -225,7 +225,7 @@ def test_what_was_asked_of_a_piece_is_cleared_with_the_next_file(calls, midi, ba
 def test_the_form_that_a_result_has_is_cleared(calls, midi):
     read(calls, midi)
     asked = {"form": "B8", "chords": "C | G", "ending": "cadence"}
-    _, view = make(calls, bars=8, variations=2, seed=7, density=3.0, **asked)
+    _, view = make(calls, bars=8, variations=2, seed=7, density=3.0, **asked)  # pyright: ignore[reportArgumentType]
     assert "What was asked of the piece before is cleared: Form." in view.card
     filled = filled_form(calls)
     assert (filled["form"], filled["ending"], filled["chords"]) == ("", gr.skip(), gr.skip())

@@ -19,7 +19,7 @@ from training.evaluation.metrics.structure import (
     jensen_shannon,
     muspy_measures,
     playing_at_end,
-    pooled,
+    pool,
     structure,
     stuck_notes,
 )
@@ -43,7 +43,7 @@ def test_all_notes_are_counted_in_their_bars_of_the_prompt_or_new_music(score, f
     assert tuple(int(whole[name].sum()) for name in HISTOGRAMS) == totals
     parts = [notes.between(0, first_bar), notes.between(first_bar)]
     assert sum(len(part.onsets) for part in parts) == len(notes.onsets)
-    added = pooled(map(histograms, parts))
+    added = pool(map(histograms, parts))
     if first_bar < notes.num_bars:
         for name in HISTOGRAMS:
             np.testing.assert_array_equal(added[name], whole[name])

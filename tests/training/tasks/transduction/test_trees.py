@@ -10,16 +10,16 @@ import pytest
 from tests.support.golden_algebraic import ARRAYS
 from training.learning.seeding import generator
 from training.tasks.transduction.trees import (
-    DEEPEST,
+    LAST_PARENT,
     OPERATIONS,
     Tree,
     TreeTarget,
-    applied,
+    apply_operation,
     in_order,
-    labelled,
+    label_tree,
     random_shape,
-    reduced,
-    rotated,
+    reduce_sums,
+    rotate,
 )
 
 START = (0, 0)
@@ -44,7 +44,7 @@ def random_tree(seed: int, depth: int) -> Tree:
     draws = generator(seed, depth, "data")
     leaves = (int(draws.integers(1, 11)) for _ in itertools.count())
     operators = (int(draws.integers(11, 21)) for _ in itertools.count())
-    return labelled(random_shape(draws, depth), leaves, operators)
+    return label_tree(random_shape(draws, depth), leaves, operators)
 
 
 def pairs(name: str) -> list[tuple[Tree, Tree]]:
@@ -53,8 +53,8 @@ def pairs(name: str) -> list[tuple[Tree, Tree]]:
 
 
 def test_rotations_and_reductions_are_those_of_the_original_code() -> None:
-    assert all(rotated(before) == after for before, after in pairs("rotate"))
-    assert all(reduced(before) == after for before, after in pairs("c3"))
+    assert all(rotate(before) == after for before, after in pairs("rotate"))
+    assert all(reduce_sums(before) == after for before, after in pairs("c3"))
 
 
 def test_operations_are_those_of_the_original_code() -> None:
@@ -64,7 +64,7 @@ def test_operations_are_those_of_the_original_code() -> None:
         number = before.label - 124
         # the original also uses 124 as the label of a node
         if sum(node.label == pointer.label for node in tree.nodes()) == 1:
-            assert applied(OPERATIONS[number], pointer.label, tree) == after
+            assert apply_operation(OPERATIONS[number], pointer.label, tree) == after
             found.add(number)
     assert found == {0, 1, 2, 3}
 
@@ -98,7 +98,7 @@ def test_a_target_that_descends_for_ever_ends() -> None:
         (node,), target = target.read(12)
         nodes.append(node)
     assert nodes == [2**depth for depth in range(len(nodes))]
-    assert DEEPEST < nodes[-1] < 2**63
+    assert LAST_PARENT < nodes[-1] < 2**63
 
 
 def test_random_trees_have_exactly_their_depth_and_two_children_at_inner_nodes() -> None:
@@ -125,11 +125,11 @@ def test_reducing_again_and_again_gives_the_sum() -> None:
     draws = generator(1, 0, "data")
     for depth in (1, 3, 6):
         leaves = (int(draws.integers(1, 4)) for _ in itertools.count())
-        tree = labelled(random_shape(draws, depth), leaves, itertools.repeat(4))
+        tree = label_tree(random_shape(draws, depth), leaves, itertools.repeat(4))
         wanted = value(tree)
         for _ in range(depth):
             assert tree.children
-            tree = reduced(tree)
+            tree = reduce_sums(tree)
         assert tree == Tree(wanted + 1)
 
 
@@ -139,4 +139,4 @@ def test_rotation_keeps_the_leaves_in_order() -> None:
 
     for seed in range(20):
         tree = random_tree(seed, 6)
-        assert leaves(rotated(tree)) == leaves(tree)
+        assert leaves(rotate(tree)) == leaves(tree)
