@@ -109,7 +109,7 @@ class Bar(NamedTuple):
 class Jam:
     """An endless accompaniment that follows the chords it is given.
 
-    Each bar is generated on request. The state of the model goes on, so that no bar is read again.
+    Each bar is generated on request. The model keeps its state between bars, so no bar is read twice.
     What the jam holds does not grow. The same seed and requests give the same notes.
     """
 

@@ -106,7 +106,7 @@ def _unroll_loop(
         return data[sample.start : sample.end], 0.0
     parts = [data[sample.start : sample.loop_end], data[sample.loop_start : sample.loop_end]]
     if not zone.leaves_loop or release is None:
-        # the cubic after the last point needs the points that follow when the loop goes on
+        # the last cubic needs three more points: the first ones of the next repetition
         return np.concatenate([*parts, np.resize(parts[1], 3)]), np.inf
     parts.append(data[sample.loop_end : sample.end])
     place = np.interp(release / CONTROL_SAMPLES, np.arange(len(places)), places)

@@ -45,7 +45,7 @@ export class Rendered {
 
   /**
    * Plays a sound from a second of the piece: {name, key, request}. While it is rendered, another mix of the same
-   * music goes on; other music is silent.
+   * music continues to play, and any other sound is paused.
    */
   async play(second, { name, key, request }) {
     this.turn += 1;
