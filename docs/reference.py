@@ -50,8 +50,8 @@ def document_page(name: str) -> str:
         target, _, place = link["target"].partition("#")
         path = (ROOT / name).parent.joinpath(target).resolve().relative_to(ROOT).as_posix()
         page = DOCUMENTS.get(path) or f"../{path.removeprefix('docs/pages/')}"
-        known = path in DOCUMENTS or path.startswith("docs/pages/")
-        return f"[{link['text']}]({page}{place and f'#{place}'})" if known else link["text"]
+        is_on_site = path in DOCUMENTS or path.startswith("docs/pages/")
+        return f"[{link['text']}]({page}{place and f'#{place}'})" if is_on_site else link["text"]
 
     text = (ROOT / name).read_text("utf-8")
     return re.sub(r"\[(?P<text>[^]]+)\]\((?P<target>(?!https?:|#)[^)]+)\)", moved, text)

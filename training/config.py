@@ -277,10 +277,10 @@ def check_spelling(names: Iterable[str], where: str) -> None:
     Raises:
         TrainingError: no class has such a field.
     """
-    known = {"task"}.union(*map(_fields_in, ("relpe", "tokenization", "training")))
+    fields_of_configs = {"task"}.union(*map(_fields_in, ("relpe", "tokenization", "training")))
     for name in names:
-        if name not in known:
-            closest = ", ".join(get_close_matches(name, known)) or "that of a setting"
+        if name not in fields_of_configs:
+            closest = ", ".join(get_close_matches(name, fields_of_configs)) or "that of a setting"
             raise TrainingError(f"{where}: no setting has the name {name!r}, expected {closest}")
 
 

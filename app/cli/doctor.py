@@ -19,7 +19,7 @@ from app.errors import CommandError
 if TYPE_CHECKING:
     import argparse
 
-PACKAGES = ("torch", "numpy", "numba", "symusic", "music21", "soundfile", "gradio", "starlette")
+PACKAGES = ("torch", "numpy", "numba", "music21", "soundfile", "gradio", "starlette")
 LEAST_MEMORY_GIB = 1.5
 LEAST_DISK_GIB = 0.5
 SLOW_TOKENS_PER_SECOND = 300

@@ -99,8 +99,8 @@ def chord_of(keys: Iterable[int]) -> str | None:
     if len({pitch % 12 for pitch in pitches}) < 3:
         return None
     track = Track.of([(0, 1, pitch, 64) for pitch in pitches])
-    found = recognise_chords(Score(1, (track,), end_ticks=1))
-    root, quality, bass = int(found.roots[0]), int(found.qualities[0]), pitches[0] % 12
+    chords = recognise_chords(Score(1, (track,), end_ticks=1))
+    root, quality, bass = int(chords.roots[0]), int(chords.qualities[0]), pitches[0] % 12
     if root < 0:
         return None
     is_inverted = (bass - root) % 12 in CHORD_INTERVALS[quality][1:]

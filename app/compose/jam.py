@@ -109,8 +109,8 @@ class Bar(NamedTuple):
 class Jam:
     """An endless accompaniment that follows the chords it is given.
 
-    Each bar is generated on request. The model keeps its state between bars, so no bar is read twice.
-    What the jam holds does not grow. The same seed and requests give the same notes.
+    Each bar is generated on request. The model keeps its state between bars, so that no bar is read
+    twice. What the jam holds does not grow. The same seed and requests give the same notes.
     """
 
     def __init__(

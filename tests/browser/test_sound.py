@@ -206,7 +206,7 @@ def test_a_failed_mix_of_the_server_is_reported_and_can_be_tried_again(rendered)
     rendered.evaluate("harness.refuse = 'This sound cannot be mixed.'")
     mute = rendered.locator(".mute").nth(1)
     mute.click()
-    rendered.shows("Nobody can mix")
+    rendered.shows("This sound cannot be mixed")
     assert mute.get_attribute("aria-pressed") == "false"
     assert rendered.evaluate(sound("sound_v0_.wav"))
     rendered.evaluate("harness.refuse = null")

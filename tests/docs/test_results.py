@@ -45,10 +45,10 @@ def test_every_table_is_shown_on_one_page_and_has_a_source():
         for path in sorted((FOLDER / "pages").rglob("*.md"))
         for name in TABLE.findall(path.read_text("utf-8"))
     ]
-    known = tables(read_figures())
-    del known["readme"]
-    assert sorted(shown) == sorted(known)
-    for name, figures in known.items():
+    by_table = tables(read_figures())
+    del by_table["readme"]
+    assert sorted(shown) == sorted(by_table)
+    for name, figures in by_table.items():
         page = next(
             path
             for path in (FOLDER / "pages").rglob("*.md")

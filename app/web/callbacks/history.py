@@ -60,12 +60,12 @@ class HistoryCallbacks:
         """
         values, sessions = values_of(event), self._view.sessions
         before, token = (str(values.get(name, "")) for name in ("before", "token"))
-        known = sessions.known_by(before)
-        if values.get("is_gone") is True and known is not None:
-            self._leave(known)
+        earlier = sessions.known_by(before)
+        if values.get("is_gone") is True and earlier is not None:
+            self._leave(earlier)
         session = sessions.adopt(session_of(request), before, token)
         if session is None:
-            alert = RESTARTED if before and known is None else ""
+            alert = RESTARTED if before and earlier is None else ""
             return self._view.show(self._view.session(request), alert=alert)
         with session.lock:
             session.opened_anew()

@@ -163,7 +163,7 @@ def study_of(values: dict[str, Any], files: Sequence[Path]) -> tuple[StudyConfig
     Raises CommandError, in one sentence, if a value cannot be used.
     """
     names = [f"{name}.mid" for name in unique_names(path.stem for path in files)]
-    one = len(values["moods"]) == 1
+    has_one_mood = len(values["moods"]) == 1
     try:
         conditions: list[Any] = []
         for model in values["models"]:
@@ -171,7 +171,7 @@ def study_of(values: dict[str, Any], files: Sequence[Path]) -> tuple[StudyConfig
                 temperature, top_p = CREATIVITY[mood]
                 is_default = mood == "Balanced"
                 options = {} if is_default else {"temperature": temperature, "top_p": top_p}
-                name = model if one else f"{model}, {mood.lower()}"
+                name = model if has_one_mood else f"{model}, {mood.lower()}"
                 conditions.append(ModelConfig(name=name, model=model, options=options))
         conditions += [REAL[name]() for name in values["real"]]
         if not conditions:

@@ -183,8 +183,8 @@ def test_presence_makes_an_instrument_that_rests_too_long_or_only_joins_likelier
 
     def bias(prompt=prompt, **chosen):
         options = MusicOptions(recall=0, **chosen)
-        found = Opening.after(model, prompt, options).rule.bias
-        return np.zeros(812) if found is None else found
+        rule_bias = Opening.after(model, prompt, options).rule.bias
+        return np.zeros(812) if rule_bias is None else rule_bias
 
     assert not bias(presence=0).any()
     whole = bias()

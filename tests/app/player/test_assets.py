@@ -74,14 +74,14 @@ def test_the_synthesizer_is_the_one_that_its_hash_and_script_name_and_has_its_li
 def test_browsers_get_the_soundfont_of_the_server_unless_it_is_missing_or_large(
     tmp_path, monkeypatch
 ):
-    own = tmp_path / "own.sf2"
-    own.write_bytes(b"RIFF")
-    default, bank = sound_bank(None), sound_bank(own)
+    soundfont = tmp_path / "soundfont.sf2"
+    soundfont.write_bytes(b"RIFF")
+    default, bank = sound_bank(None), sound_bank(soundfont)
     assert bank.at(f"/music{bank.route}bank.sf2") == b"RIFF"
     assert bank.route != default.route
     assert f'{{"font": "{bank.route}bank.sf2"}}' in script(bank)
     monkeypatch.setattr("app.player.assets.MOST_SOUNDFONT_BYTES", 3)
-    for path in (tmp_path / "none.sf2", tmp_path / "." / "own.sf2"):
+    for path in (tmp_path / "none.sf2", tmp_path / "." / "soundfont.sf2"):
         sound_bank.cache_clear()
         assert '{"font": null}' in script(sound_bank(path))
 

@@ -206,12 +206,15 @@ class PianoRollTask(Task):
 
     def batch(self, examples: Sequence[Window], numbers: Sequence[int]) -> Frames:
         """Return a batch of windows."""
-        chosen = [examples[number] for number in numbers]
-        asked = exists([window.frames for window in chosen])
-        asked &= torch.arange(asked.shape[1]) >= torch.tensor([w.first for w in chosen])[:, None]
+        windows_of_batch = [examples[number] for number in numbers]
+        asked = exists([window.frames for window in windows_of_batch])
+        asked &= (
+            torch.arange(asked.shape[1])
+            >= torch.tensor([w.first for w in windows_of_batch])[:, None]
+        )
         return Frames(
-            padded([window.frames for window in chosen]),
-            padded([window.places for window in chosen]),
+            padded([window.frames for window in windows_of_batch]),
+            padded([window.places for window in windows_of_batch]),
             asked,
         )
 

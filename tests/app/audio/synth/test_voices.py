@@ -81,15 +81,15 @@ def test_two_hands_on_one_key_strike_it_once_and_release_it_together():
 
 
 def test_the_pedal_holds_voices_until_its_release_or_the_next_strike():
-    one = [(0, 100, 60, 90)]
-    several = [*one, (500, 100, 62, 90), (700, 100, 60, 90), (1200, 100, 64, 90)]
+    single = [(0, 100, 60, 90)]
+    several = [*single, (500, 100, 62, 90), (700, 100, 60, 90), (1200, 100, 64, 90)]
     held = {(60, 0): 700, (62, 500): 1000, (60, 700): 1000, (64, 1200): 1300}
     for rows, controls, expected in (
         (several, [(50, PEDAL, 127), (1000, PEDAL, 0)], held),
-        (one, [(0, PEDAL, 127), (100, PEDAL, 0)], {(60, 0): 100}),  # lifted where the note ends
-        (one, [(100, PEDAL, 127), (900, PEDAL, 0)], {(60, 0): 100}),  # pressed where it ends
-        (one, [(0, PEDAL, 64)], {(60, 0): 2000}),
-        (one, [(0, PEDAL, 64), (300, RESET, 0)], {(60, 0): 300}),
+        (single, [(0, PEDAL, 127), (100, PEDAL, 0)], {(60, 0): 100}),  # lifted where the note ends
+        (single, [(100, PEDAL, 127), (900, PEDAL, 0)], {(60, 0): 100}),  # pressed where it ends
+        (single, [(0, PEDAL, 64)], {(60, 0): 2000}),
+        (single, [(0, PEDAL, 64), (300, RESET, 0)], {(60, 0): 300}),
     ):
         assert ends(score(track(rows, controls), end_ticks=2000)) == expected
 
