@@ -49,9 +49,9 @@ def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, flo
     page.wait_for_selector(".player-roll")
     opened = time.perf_counter()
     page.set_input_files("#write-upload input[type=file]", str(prompt))
-    page.wait_for_selector("#write-facts dl")
+    page.wait_for_selector(".player[data-phase=prompt]")
     read = time.perf_counter()
-    page.get_by_role("button", name="Continue", exact=True).locator("visible=true").first.click()
+    page.locator(".go-music").click()
     page.wait_for_function(FIRST_NOTE, polling=10)
     return opened - begin, read - opened, time.perf_counter() - read
 
