@@ -250,8 +250,9 @@ class Studio:
     def seconds_needed(
         self, model_name: str, prompt: Prompt | None, bars: float, variations: int
     ) -> float | None:
-        """Estimated time until the music is written; None before the first job."""
-        return self.scheduler.seconds_needed(model_name, prompt, bars, variations)
+        """Estimate the seconds until all takes are written; None before the first job."""
+        rows = variations * MusicOptions(variations=variations).num_takes
+        return self.scheduler.seconds_needed(model_name, prompt, bars, rows)
 
     def opened(self, session: str, upload: Upload) -> Job:
         """Return a job without new music.

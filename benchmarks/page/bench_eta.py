@@ -1,9 +1,9 @@
-"""Estimated times of jobs of the page, compared with the times that they take, sound included.
+"""Estimated times of jobs of the page, compared with the times that they take.
 
 Run from the top of the repository: `python -m benchmarks.page.bench_eta`. Runs jobs of several
 lengths one after the other on the released models, as the page does but without a browser, and
-prints CSV: the estimate beside the button, the time until the sound of all variations is ready,
-both in seconds, and their ratio. The first job of each model has no estimate, since nothing is
+prints CSV: the estimate beside the button, the time until all variations are written, both in
+seconds, and their ratio. The first job of each model has no estimate, since nothing is
 known about its speed. The last line has the number of ratios within a factor of 1.5.
 """
 

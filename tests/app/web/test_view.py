@@ -32,7 +32,9 @@ def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkey
     assert "after the model's first piece" in view.estimate
     studio = calls.studio
     list(studio.compose("me", upload, MusicOptions(bars=2, seed=1)))
-    assert studio.seconds_needed("fake", upload.prompt, 8, 2) > 0
+    rows = 2 * MusicOptions(variations=2).num_takes  # all takes are generated
+    expected = studio.scheduler.seconds_needed("fake", upload.prompt, 8, rows)
+    assert studio.seconds_needed("fake", upload.prompt, 8, 2) == expected > 0
 
     def seconds_needed(name, prompt, bars, variations):
         assert (name, prompt) == ("fake", upload.prompt)
