@@ -441,7 +441,7 @@ def _about_piece(piece: Piece, music: MusicOptions, prompt: Prompt | None) -> It
     from app.compose.plan.lead_sheet import LeadSheet
 
     if piece.choice is not None:
-        alone = "" if music.rank_every else f"; alone: --seed {piece.seed} --takes 1"
+        alone = "" if music.rank_every else f"; --seed {piece.seed} --takes 1 writes it again"
         yield f"{piece.choice.line()}{alone}"
     if music.chords is None and music.form is None:
         return

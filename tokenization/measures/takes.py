@@ -91,10 +91,11 @@ class Choice(NamedTuple):
         """Return the reason in one line."""
         flawed = sum(flaws.any for flaws in self.accidents)
         take = f"take {self.best + 1} of {len(self.likenesses)}"
+        accidents = f"; {flawed} of them {'has' if flawed == 1 else 'have'} accidents"
         return (
-            f"{take} is most like real music{self.among}: score "
-            f"{self.likenesses[self.best]:+.1f}, median {median(self.likenesses):+.1f}; "
-            f"{flawed} of the takes {'has' if flawed == 1 else 'have'} accidents"
+            f"{take} is most like real music{self.among} (log-odds "
+            f"{self.likenesses[self.best]:+.1f}, median of the takes "
+            f"{median(self.likenesses):+.1f}{accidents if flawed else ''})"
         )
 
 

@@ -138,7 +138,7 @@ def find_instrument(text: str) -> int:
     close = get_close_matches(phrase, folded, 3, 0.5)
     fitting = matches or [folded.index(name) for name in close]
     such = [names[at] for at in fitting] or ["Acoustic Bass", "String Ensemble 1", "Drums"]
-    which = "are several instruments" if matches else "is not an instrument"
+    which = "fits several instruments" if matches else "is not an instrument"
     raise ValueError(
         f"{text[:40]!r} {which}, expected one name of General MIDI, such as {', '.join(such[:10])}"
     )

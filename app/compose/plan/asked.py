@@ -56,7 +56,8 @@ class Met(NamedTuple):
     """The bars that do not have it, from 0."""
 
     def __str__(self) -> str:
-        text = f"{self.what} met in {self.asked - len(self.missed)} of {plural(self.asked, 'bar')}"
+        noun = "returning bar" if self.what == "form" else "bar"
+        text = f"{self.what} met in {self.asked - len(self.missed)} of {plural(self.asked, noun)}"
         if not self.missed or len(self.missed) == self.asked:
             return text
         bars = listed([str(bar + 1) for bar in self.missed])

@@ -48,7 +48,7 @@ def test_the_manifest_lists_the_clips_with_their_settings(quick_model, tmp_path,
     music = replace(MUSIC, seconds=3.0, takes=2)
     run(quick_model, options(tmp_path / "b", music=music, count=1))
     (row,) = listed(tmp_path / "b")
-    assert re.match(r"take [12] of 2 is most like real music(: | of those )", row["choice"])
+    assert re.match(r"take [12] of 2 is most like real music( \(| of those )", row["choice"])
     settings = json.loads(row["settings"])
     assert settings["seconds"] == 3.0
     assert "bars" not in settings

@@ -169,7 +169,7 @@ def test_a_script_fills_bars_of_a_file(client, prompt):
         ({"last_bar": 1000}, "bars is 999, expected a whole number from 1 to 256"),
         ({"first_bar": 0}, "first_bar is 0, expected a whole number from 1"),
         ({"tracks": "oboe"}, "no track fits 'oboe'; the tracks are 1 Piano 1, 2 Piano 2"),
-        ({"instrument": "bass"}, "'bass' are several instruments"),
+        ({"instrument": "bass"}, "'bass' fits several instruments"),
     ):
         with pytest.raises(AppError, match=message):
             client.predict(upload, **{"first_bar": 2, "last_bar": 2} | wrong, api_name="/fill")

@@ -55,8 +55,8 @@ def test_instruments_have_the_names_of_general_midi():
     ):
         assert find_instrument(text) == program
     for text, problem in (
-        ("bass", "are several instruments, expected one name of General MIDI, such as Acoustic B"),
-        ("Strings", "'Strings' are several .* Tremolo Strings, .* String Ensemble 1, "),
+        ("bass", "fits several instruments, expected one name of General MIDI, such as Acoustic B"),
+        ("Strings", "'Strings' fits several .* Tremolo Strings, .* String Ensemble 1, "),
         ("flutee", "is not an instrument, .* such as Flute"),
         ("", "such as Acoustic Bass, String Ensemble 1, Drums"),
     ):

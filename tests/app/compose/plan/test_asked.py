@@ -202,7 +202,7 @@ def test_a_form_is_met_by_bars_that_return_to_their_section():
     sheet = LeadSheet("", (), (0, 0, 1, 2, 3, 1), ((),) * 6)
     met = form_met(MusicOptions(form="A2 A2 A2"), sheet, [], 6)
     assert met == ("form", 4, (5,))
-    assert str(met) == "form met in 3 of 4 bars, not in bar 6"
+    assert str(met) == "form met in 3 of 4 returning bars, not in bar 6"
     after = form_met(MusicOptions(form="B2 A2"), sheet, [Heard("A"), Heard("A")], 4)
     assert after == ("form", 2, (5,))
     assert form_met(MusicOptions(form="A2 B4"), sheet, [], 6) is None  # nothing was to return
