@@ -24,6 +24,7 @@ from training.tasks.permutations import PermutationsTask
 from training.tasks.recall import RecallTask
 from training.tasks.series.classes import SeriesTask
 from training.tasks.series.forecasting import ForecastingTask
+from training.tasks.series.harmonization import HarmonizationTask
 from training.tasks.series.piano_rolls import PianoRollTask
 from training.tasks.task import Task
 from training.tasks.transduction.sequences import SequenceTransductionTask
@@ -51,6 +52,7 @@ TASKS: dict[str, type[Task]] = {
     "series": SeriesTask,
     "forecasting": ForecastingTask,
     "piano_rolls": PianoRollTask,
+    "harmonization": HarmonizationTask,
 }
 
 

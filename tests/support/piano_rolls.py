@@ -1,4 +1,4 @@
-"""Random piano rolls, in the files of the task `piano_rolls`."""
+"""Random piano rolls, in the files of the tasks `piano_rolls` and `harmonization`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from miditoolkit import Instrument, MidiFile, Note
 from scipy.io import savemat
 
 from training.tasks.series.piano_rolls import KEYS
@@ -37,3 +38,28 @@ def write_rolls(path: Path, *, every: int = 0) -> Path:
     else:
         savemat(path, arrays)
     return path
+
+
+def write_songs(folder: Path, beats: int = 22) -> Path:
+    """Songs in the files of POP909, at 120 beats a minute from half a second on.
+
+    The melody is a scale in quarters, with the piano a tenth below it and an upbeat before the
+    first bar line. A chord lasts two beats.
+    """
+    for number in ("001", "002", "010", "020"):
+        song = folder / number
+        song.mkdir()
+        midi = MidiFile()
+        for name, below in (("MELODY", 0), ("PIANO", 16)):
+            starts = [480 * (1 + beat) for beat in range(beats - 1)]
+            notes = [Note(90, 72 + at // 480 % 7 - below, at, at + 480) for at in starts]
+            midi.instruments.append(Instrument(0, name=name, notes=notes))
+        midi.dump(song / f"{number}.mid")
+        times = [0.5 * (1 + beat) for beat in range(beats)]
+        (song / "beat_midi.txt").write_text(
+            "".join(f"{t} {beat % 2} {beat % 4 == 1:d}\n" for beat, t in enumerate(times))
+        )
+        (song / "chord_midi.txt").write_text(
+            "".join(f"{t} {t + 1} {'CGAF'[n % 4]}:maj\n" for n, t in enumerate(times[1::2]))
+        )
+    return folder

@@ -12,7 +12,7 @@ import torch
 import training
 from tests.support.lra_files import write_lra, write_mnist
 from tests.support.parallel_files import number_pairs, write_both
-from tests.support.piano_rolls import write_rolls
+from tests.support.piano_rolls import write_rolls, write_songs
 from tests.support.planned import write_corpus
 from tests.support.runs import band
 from tests.support.series_files import write_waves
@@ -78,6 +78,7 @@ def corpora(lra, parallel, tmp_path_factory):
     )
     rolls = write_rolls(tmp_path_factory.mktemp("rolls") / "rolls.npz")
     others = {"piano_rolls": rolls, "tasks": None, "transduction": None, "translation": parallel}
+    others["harmonization"] = write_songs(tmp_path_factory.mktemp("songs"))
     return defaultdict(lambda: music, others | dict.fromkeys(CLASSES, lra))
 
 
@@ -120,6 +121,8 @@ def fit_two_steps(path, corpora, folder, *overrides):
         of_task = ("task.size=3", "task.validation_examples=4")
     elif kind == "piano_rolls":
         of_task = (f"task.data={data}", "task.name=jsb")
+    elif kind == "harmonization":
+        of_task = (f"task.data={data}", "task.length=32")
     elif path.parent.name == "translation":
         of_task = (f"task.data={data}", "task.validation_examples=4", "trainer.accumulate=1")
     else:
@@ -137,7 +140,10 @@ def fit_two_steps(path, corpora, folder, *overrides):
     assert result.validation is not None
     classes = getattr(experiment.task.model, "num_classes", None)
     ids = classes or experiment.task.decoder_config(data).vocabulary_size
-    if kind == "piano_rolls":  # keys that are guessed independently of each other
+    if kind in (
+        "piano_rolls",
+        "harmonization",
+    ):  # keys are independent
         assert result.validation < ids * math.log(2) + 1
         return
     # about that of guessing; random logits add half of their variance, and there are few examples

@@ -26,6 +26,7 @@ AXES = {
     "series/gun_point": 1,
     "series/forecasting": 1,
     "piano_rolls/jsb": 4,
+    "harmonization/pop909": 5,
     "recall/flat_windowed": 5,
 }
 """Number of axes of the positions of a configuration of each kind of task."""
