@@ -316,7 +316,7 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
 
 
 def _shard(text: str) -> tuple[int, int]:
-    """Argument type: a part and the number of parts, such as 1/4."""
+    """Parse a part and the number of parts, such as 1/4."""
     shard, slash, shards = text.partition("/")
     if not (slash and shard.isdecimal() and shards.isdecimal()) or not (
         1 <= int(shard) <= int(shards) <= _MOST_SHARDS
@@ -328,7 +328,7 @@ def _shard(text: str) -> tuple[int, int]:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Argument type: names separated by commas."""
+    """Parse names separated by commas."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise argparse.ArgumentTypeError(

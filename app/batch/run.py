@@ -244,7 +244,7 @@ class BatchRun:
                 yield from self._report("checking existing clips")
 
     def _unplanned(self) -> list[Row]:
-        """Clips of an earlier run that are kept although their prompts are gone or unreadable.
+        """Return clips of an earlier run that are kept although their prompts cannot be read now.
 
         Raises CommandError for other clips that were not requested now, or that were made with
         other settings.
@@ -379,7 +379,7 @@ class BatchRun:
             yield from self._wait_for_savers()
 
     def _finish_rendering(self) -> Iterator[BatchProgress]:
-        """When the batch was stopped, waits for the clips that are being rendered."""
+        """Wait for the clips that are being rendered when the batch is stopped."""
         self._savers.discard_queue()
         if len(self._savers):
             clips = plural(len(self._savers), "clip")

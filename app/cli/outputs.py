@@ -44,7 +44,7 @@ class Targets:
         count: int,
         prompt: Path | None,
     ) -> Targets:
-        """OUT.mid, or OUT.1.mid to OUT.K.mid for K variations; other files are numbered alike.
+        """Return OUT.mid, or OUT.1.mid to OUT.K.mid for K variations, and other files likewise.
 
         Raises CommandError if a file cannot be written or would overwrite the prompt.
         """

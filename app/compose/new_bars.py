@@ -71,7 +71,7 @@ class NewBars:
         return notes_on_file(table, self.map, self.prompt.timing)
 
     def opening(self, context: NDArray[np.integer]) -> list[int]:
-        """Ids that open the first new bar, with its metre and tempo if they differ from before.
+        """Return the ids that open the first new bar, with metre and tempo if not as before.
 
         `context` are the ids of the prompt.
         """

@@ -218,7 +218,7 @@ class _Finder(ast.NodeVisitor):
 
 
 def candidates(root: Path) -> Iterator[tuple[Mutant, bytes]]:
-    """All mutants of the committed files below a folder, with the text of the changed file."""
+    """Yield all mutants of committed files below a folder, with the text of the changed file."""
     command = ["git", "ls-files", *(f"{package}/*.py" for package in PACKAGES)]
     names = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
     for name in names.split():
@@ -243,7 +243,7 @@ def draw(count: int, seed: int) -> list[Mutant]:
 
 
 def find(mutants: Sequence[Mutant], root: Path) -> list[tuple[Mutant, bytes] | None]:
-    """Each mutant in the code as it is now, with the changed file; None: its code is gone.
+    """Return each mutant in the code as it is now, with the changed file; None: its code is gone.
 
     Code that has moved is found in another file, or in a function of another name, if there is only
     one such place.
@@ -299,7 +299,7 @@ class Tester:
         )
 
     def passes(self, tests: Sequence[str]) -> bool:
-        """Whether tests pass with the files as they are in the folder."""
+        """Return whether tests pass with the files as they are in the folder."""
         assert self.server.stdin is not None
         assert self.server.stdout is not None
         self.server.stdin.write(" ".join(tests) + "\n")

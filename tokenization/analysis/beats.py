@@ -140,7 +140,7 @@ def _checked(beats: ArrayLike) -> NDArray[np.float64]:
 
 
 def _quarters(seconds: NDArray[np.float64], beats: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Position of each time in beats; the first beat is 0."""
+    """Return the position of each time in beats; the first beat is 0."""
     beat = np.clip(np.searchsorted(beats, seconds, side="right") - 1, 0, len(beats) - 2)
     return beat + (seconds - beats[beat]) / (beats[beat + 1] - beats[beat])
 

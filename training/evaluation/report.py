@@ -542,7 +542,7 @@ def report(models: Sequence[str], output: Path) -> Path:
 
 
 def _evaluation_of(model: str) -> tuple[str, Path, Path | None]:
-    """Name of a model, folder of its results, and its own folder; None: named in the results."""
+    """Return a model's name, the folder of its results, and its own; None: named in the results."""
     place = Path(model)
     if (place / "results.json").is_file():
         within = place.name == "evaluation" and is_run(place.parent)

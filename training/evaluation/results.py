@@ -29,7 +29,7 @@ def reading_label(key: str) -> str:
 
 
 def music_key(prompt_bars: int, bars: int, takes: int = 1) -> str:
-    """Key in results.json for continuations of `bars` bars after prompts of `prompt_bars` bars.
+    """Return the results' key for continuations of `bars` bars after prompts of `prompt_bars` bars.
 
     `takes` is the number of takes of which each is the best.
     """
@@ -64,7 +64,7 @@ def music_keys(entries: Mapping[str, Results]) -> list[str]:
 
 
 def by_real_music(entries: Mapping[str, Results], key: str) -> list[tuple[str, list[str]]]:
-    """Label of real music, and names of the models compared with it, for the music of a key.
+    """Return the label of real music, and names of models compared with it, for a key of music.
 
     Models without such music are left out.
     """

@@ -157,7 +157,7 @@ class SampleJob:
 
 
 def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
-    """First bars of up to `count` pieces of the validation split: ids, and number of bars."""
+    """Return first bars of up to `count` pieces of the validation split: ids, number of bars."""
     corpus = Corpus.load(data, "validation")
     indices = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
     prompts: list[tuple[NDArray[np.int64], int]] = []

@@ -67,7 +67,7 @@ def parse_bars(text: str) -> tuple[int, int]:
 
 
 def find_tracks(text: str, tracks: Sequence[Track]) -> frozenset[int]:
-    """Numbers, from 0, of the tracks that a text such as `bass,drums` names.
+    """Return the numbers, from 0, of the tracks that a text such as `bass,drums` names.
 
     Each word, separated by commas, is the number of a track from 1, a name, an instrument, or a
     part of one of these. A name that fits exactly takes precedence.

@@ -94,7 +94,7 @@ class Timing(NamedTuple):
         return self.file.ticks_at(self.counted.seconds_at(ticks) + self.start)
 
     def bar_lines(self, like: Score, end_ticks: int = 0) -> NDArray[np.int64] | None:
-        """Bar lines up to the end of `like` or `end_ticks`, whichever is later.
+        """Return the bar lines up to the end of `like` or `end_ticks`, whichever is later.
 
         `like` is a score with the timing of `file`; all times are in its ticks. None if the bar
         lines are those of the file itself.

@@ -41,7 +41,7 @@ class Hosts:
         return cls([*names, *allowed, urlsplit(root_path).hostname or ""])
 
     def knows(self, host: str) -> bool:
-        """Whether a `Host` header names this page."""
+        """Return whether a `Host` header names this page."""
         match = _HOST.fullmatch(host)
         if match is None:
             return False
@@ -77,7 +77,7 @@ class Hosts:
 
 
 def _same(origin: str, host: str) -> bool:
-    """Whether an origin is that of a host; the protocol may differ behind a proxy."""
+    """Return whether an origin is that of a host; the protocol may differ behind a proxy."""
     scheme, separator, of_origin = origin.lower().partition("://")
     default = _DEFAULT_PORTS.get(scheme)
     if not separator or default is None:

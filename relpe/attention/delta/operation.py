@@ -97,7 +97,7 @@ class DeltaGates(nn.Module):
         self.log_half_life = nn.Parameter(halves.to(torch.get_default_dtype()))
 
     def forward(self, x: Tensor) -> Gates:
-        """Gates of the inputs x (b, l, m), in float32 or wider."""
+        """Return the gates of the inputs x (b, l, m), in float32 or wider."""
         raw = self.project(x)
         with without_autocast(x.device):
             strength, decay = raw.to(torch.promote_types(raw.dtype, torch.float32)).chunk(2, -1)
@@ -117,7 +117,7 @@ class DeltaOperation:
         weight: Tensor,
         in_features: int,
     ) -> DeltaState:
-        """State in which nothing is stored, for `shape` (b, h, e) and keys with `in_features`."""
+        """Return the empty state, for `shape` (b, h, e) and keys with `in_features`."""
         b, h, e = shape
         dtype = torch.promote_types(torch.float32, weight.dtype)
         return DeltaState(torch.zeros(b, h, in_features, e, device=weight.device, dtype=dtype))
@@ -159,5 +159,5 @@ class DeltaOperation:
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Vectors x (..., d) at unit norm; the second derivatives of `normalize` are NaN at zero."""
+    """Return vectors x (..., d) at unit norm; second derivatives of `normalize` are NaN at zero."""
     return x * x.square().sum(-1, keepdim=True).clamp(min=1e-24).rsqrt()

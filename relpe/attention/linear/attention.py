@@ -27,7 +27,7 @@ class LinearState(NamedTuple):
     def empty(
         cls, shape: tuple[int | torch.SymInt, ...], *, device: torch.device, dtype: torch.dtype
     ) -> LinearState:
-        """State before the first key; `shape` is (b, h, f, e)."""
+        """Return the state before the first key; `shape` is (b, h, f, e)."""
         b, h, f, e = shape
         return cls(
             torch.zeros(b, h, f, e, device=device, dtype=dtype),
@@ -44,7 +44,7 @@ def causal_linear_attention(
     log_scale: Float[Tensor, "b_or_1 l h"] | None = None,
     how: Tiling | None = None,
 ) -> tuple[Float[Tensor, "b l h e"], LinearState]:
-    """Weighted means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
+    """Return means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
 
     q and k are features (b, l, h, f), and v values (b, l, h, e). Returns (b, l, h, e) and the state
     after the last position. The cost is linear in l.
@@ -99,7 +99,7 @@ def linear_attention(
     log_scale: Float[Tensor, "b_or_1 s h"] | None = None,
     turned: tuple[Float[Tensor, "b l h f"], Float[Tensor, "b s h f"]] | None = None,
 ) -> Float[Tensor, "b l h e"]:
-    """Weighted means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
+    """Return means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
 
     Like `causal_linear_attention`, but every query attends to every key for which `key_mask` (b, s)
     is True. Padding has no effect, regardless of its values. Rows are independent, since the common
@@ -151,7 +151,7 @@ def sums_of(
 def read_sums(
     q: Float[Tensor, "b l h f"], sums: LinearState, turned: Float[Tensor, "b l h f"] | None = None
 ) -> Float[Tensor, "b l h e"]:
-    """Weighted means of all values for the features q of queries; `turned`: for the numerator."""
+    """Return means of all values for the features q of queries; `turned`: for the numerator."""
     dtype = sums.kv.dtype
     q = q.to(dtype)
     weight = torch.einsum("blhf,bhf->blh", q, sums.k_sum)
@@ -160,14 +160,14 @@ def read_sums(
 
 
 def divisor(denominator: Tensor) -> Tensor:
-    """Denominators, replaced by 1 where their inverse or its square would overflow."""
+    """Return the denominators, replaced by 1 where their inverse or its square would overflow."""
     return torch.where(denominator < LEAST_WEIGHT, 1.0, denominator)
 
 
 def step(
     q: Tensor, k: Tensor, v: Tensor, state: LinearState, log_scale: Tensor | None
 ) -> tuple[Tensor, LinearState]:
-    """One step of the recurrence, with features (b, h, f) and values (b, h, e)."""
+    """Compute one step of the recurrence, with features (b, h, f) and values (b, h, e)."""
     kv, k_sum, past = state
     if log_scale is None:
         running = torch.zeros_like(past)

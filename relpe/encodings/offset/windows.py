@@ -125,17 +125,17 @@ class Window(nn.Module):
         self._evaluation: tuple[Weights, Spans] | None = None
 
     def _configured(self, device: torch.device | None = None) -> Tensor:
-        """Logarithm (layers, h or 1, n) of the widths of the config."""
+        """Return the logarithm (layers, h or 1, n) of the widths of the config."""
         widths = torch.tensor(self.config.width, device=device).log()[:, None, None]
         return widths.expand(self._shape).clone()
 
     def log_widths(self, device: torch.device | None = None) -> Tensor:
-        """Logarithm (layers, h or 1, n) of the widths; on `device` if they are not learned."""
+        """Return logarithmic widths (layers, h or 1, n), on `device` if they are not learned."""
         # no buffer, which would be lost when a module is built on the meta device
         return self.log_width if self.config.learned else self._configured(device)
 
     def forward(self, offsets: Tensor, layer: int) -> WindowValues:
-        """Factor and logarithmic weight at `offsets` (o, n)."""
+        """Return the factor and logarithmic weight at `offsets` (o, n)."""
         config = self.config
         width = self.log_widths(offsets.device)[layer].exp()
         offsets = offsets.to(width)
@@ -160,7 +160,7 @@ class Window(nn.Module):
         return values.expand(-1, self.num_heads)
 
     def half_widths(self) -> Tensor:
-        """Half widths (layers, h or 1, n) in steps, at which weights end; differentiable."""
+        """Return half widths (layers, h or 1, n) in steps, at which weights end; differentiable."""
         return self._half_widths(self.log_widths().exp())
 
     def _half_widths(self, width: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class Window(nn.Module):
         return width * math.sqrt(-2 * math.log(config.threshold))
 
     def penalty(self) -> Tensor:
-        """Term of the loss that penalises the spans of all layers and heads."""
+        """Return the term of the loss that penalises the spans of all layers and heads."""
         return self.config.penalty * self.half_widths().mean() / self.config.max_span
 
     def advance(self) -> None:
@@ -186,7 +186,7 @@ class Window(nn.Module):
 
     @contextmanager
     def one_step(self) -> Iterator[None]:
-        """Context in which any number of calls count as one training step."""
+        """Count any number of calls as one training step."""
         self.advance()
         self._held = True
         try:
@@ -209,7 +209,7 @@ class Window(nn.Module):
         return self._evaluation[1]
 
     def keys_per_head(self, layer: int) -> tuple[int, ...]:
-        """Span of each head, the query itself included, in at most `HEAD_GROUPS` sizes."""
+        """Return the span of each head, the query included, in at most `HEAD_GROUPS` sizes."""
         sizes = [1 + max(axes) for axes in self.current().rounded[layer]]
         groups = group_sizes(sizes, HEAD_GROUPS)
         return groups * (self.num_heads if len(groups) == 1 else 1)
@@ -224,12 +224,12 @@ class Window(nn.Module):
         return {"spans": plain, "calls": calls, "outgrown": outgrown}
 
     def load_span_state(self, state: dict[str, Any]) -> None:
-        """Restores the spans from the result of `span_state`."""
+        """Restore the spans from the result of `span_state`."""
         spans = None if state["spans"] is None else Spans(*state["spans"])
         self._in_training = TrainingSpans(spans, state["calls"], state["outgrown"])
 
     def metrics(self) -> dict[str, float]:
-        """Metrics for the log: mean span, receptive field, and refreshes that came too late."""
+        """Return metrics for the log: mean span, receptive field, refreshes that came too late."""
         spans = self.spans()
         return {
             "mean_span": sum(sum(heads) / len(heads) for heads in spans) / len(spans),
@@ -238,7 +238,7 @@ class Window(nn.Module):
         }
 
     def spans(self) -> list[list[int]]:
-        """Keys on one side, the query itself included, of each layer and head (one if shared)."""
+        """Return keys on one side, the query included, of each layer and head (one if shared)."""
         return [
             [min(1 + max(axes), self.config.max_span) for axes in heads]
             for heads in self.current().rounded
@@ -246,7 +246,7 @@ class Window(nn.Module):
 
     @outside_graphs
     def _refreshed(self, before: TrainingSpans) -> TrainingSpans:
-        """Spans for the current widths, following those of `before`.
+        """Return the spans for the current widths, following those of `before`.
 
         A span grows at once, but shrinks only by more than one block, so that shapes rarely change.
         """
@@ -260,7 +260,7 @@ class Window(nn.Module):
 
     @outside_graphs  # it synchronises with the device, and shapes depend on its result
     def _read(self) -> Spans:
-        """Spans for the current widths; only this method synchronises with the device."""
+        """Return the spans of the current widths; only this method synchronises with the device."""
         limit, block = self.config.max_span - 1, self.config.block
         # in float64 for all dtypes of the module, since spans are integers
         width = self.log_widths().detach().double().cpu().exp()
@@ -284,7 +284,7 @@ class Windows:
             yield
 
     def penalty(self) -> Tensor:
-        """Sum of the penalties of all windows."""
+        """Return the sum of the penalties of all windows."""
         return torch.stack([window.penalty() for window in self.windows]).sum()
 
     def metrics(self) -> dict[str, float]:
@@ -327,7 +327,7 @@ class Windows:
 
 
 def in_box(offsets: Tensor, half_widths: Sequence[int]) -> Tensor:
-    """Whether offsets (..., n) are within the half width on every axis: (...)."""
+    """Return whether offsets (..., n) are within the half width on every axis: (...)."""
     sides = [axis.abs() <= size for axis, size in zip(offsets.unbind(-1), half_widths, strict=True)]
     return torch.stack(sides).all(0)
 
@@ -347,6 +347,6 @@ def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
 
 
 def _safe_log(x: Tensor) -> Tensor:
-    """Logarithm that is -inf at 0, where its gradient is 0 instead of NaN."""
+    """Return the logarithm that is -inf at 0, where its gradient is 0 instead of NaN."""
     positive = x > 0
     return torch.where(positive, x, 1.0).log().masked_fill(~positive, -math.inf)

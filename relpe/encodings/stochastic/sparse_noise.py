@@ -21,7 +21,7 @@ from relpe.transforms import apply, first_derivatives
 def draw(
     heads: int, features: int, waves: int, draws: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Places of all waves in the realisations, and the noise with variance 1 that they make.
+    """Return places of all waves in the realisations, and the noise with variance 1 that they make.
 
     Returns places (h, w, d), of which each stands for realisation `place % draws`, and noise
     (h, d, w, r). Places of the same wave differ, so that features meet in as few realisations as
@@ -60,13 +60,13 @@ class FeaturePlaces:
         """Its noise, 0 where there is no feature."""
 
     def weigh(self, waves: Tensor) -> Tensor:
-        """Waves (l, h, d, w) times the noise of their places: (s, h * r, l)."""
+        """Return the waves (l, h, d, w) times the noise of their places: (s, h * r, l)."""
         rows = waves.flatten(1).mT.contiguous().index_select(0, self.wave.flatten())
         return rows.view(*self.wave.shape, -1) * self.weight[..., None]
 
 
 def _in_rows(table: Tensor, draws: int) -> Tensor:
-    """(h, w, m * r) to (w * m, h * r)."""
+    """Convert (h, w, m * r) to (w * m, h * r)."""
     return table.unflatten(-1, (-1, draws)).permute(1, 2, 0, 3).flatten(0, 1).flatten(1)
 
 
@@ -98,12 +98,12 @@ class _Projection(torch.autograd.Function):
 
 
 def _columns(x: Tensor) -> Tensor:
-    """(b, l, h, f) to (h * f, b, l), contiguous: rows are read and added as a whole."""
+    """Convert (b, l, h, f) to (h * f, b, l), contiguous: rows are read and added as a whole."""
     return x.flatten(2).permute(2, 0, 1).contiguous()
 
 
 def _heads(columns: Tensor, heads: int) -> Tensor:
-    """(h * f, b, l) to (b, l, h, f)."""
+    """Convert (h * f, b, l) to (b, l, h, f)."""
     return columns.permute(1, 2, 0).unflatten(-1, (heads, -1))
 
 
