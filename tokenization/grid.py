@@ -26,7 +26,7 @@ def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
 
 
 def metres(score: Score) -> NDArray[np.int64]:
-    """Time signatures in effect (n, 3): tick, numerator, denominator; the first at tick 0.
+    """Return time signatures (n, 3): tick, numerator, denominator; the first at tick 0.
 
     Of several at one tick the last applies. Invalid and repeated ones are left out.
     """

@@ -288,7 +288,7 @@ def _show(steps: BatchSteps) -> BatchResult:
 
 
 def _shape(step: BatchProgress) -> str:
-    """Format of the progress bar: the bar includes unfinished clips, the count does not."""
+    """Return the format of the bar, which includes unfinished clips; the count does not."""
     if not step.total:
         return "{elapsed}{postfix}"
     clips = f"{math.floor(step.done)}/{step.total} clips"

@@ -221,7 +221,7 @@ def _by_height(
 def _places(
     notes: NDArray[np.int64], lines: NDArray[np.int64], ticks_per_beat: int
 ) -> NDArray[np.int64]:
-    """Place in a bar on the grid, and key, of notes (n, 4), as one number (n,)."""
+    """Return the place in a bar and the key of notes (n, 4), as one number (n,)."""
     onsets = notes[:, 0] + ticks_per_beat // (2 * STEPS_PER_BEAT)
     since = onsets - lines[lines.searchsorted(onsets, "right") - 1]
     return since * STEPS_PER_BEAT // ticks_per_beat * 128 + notes[:, 2]

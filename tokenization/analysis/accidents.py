@@ -331,7 +331,7 @@ def _chroma(bars: ScoreBars, stop: int) -> NDArray[np.float64]:
 
 
 def _runs(values: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Begin and end of each run of True (runs, 2)."""
+    """Return begin and end of each run of True (runs, 2)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], values, [False]]).astype(np.int8)))
     return edges.reshape(-1, 2)
 

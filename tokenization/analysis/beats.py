@@ -146,7 +146,7 @@ def _quarters(seconds: NDArray[np.float64], beats: NDArray[np.float64]) -> NDArr
 
 
 def _metre(downbeats: ArrayLike, pickup: int, resolution: int) -> tuple[TimeSignature, ...]:
-    """Time signatures of the bars that begin `pickup` quarters after `downbeats`."""
+    """Return time signatures of the bars that begin `pickup` quarters after `downbeats`."""
     lines = np.array(downbeats, dtype=np.int64) + pickup
     lengths = np.diff(lines) if len(lines) > 1 else np.full(len(lines), 4)
     if (lengths < 1).any() or (lines[:1] < pickup).any():

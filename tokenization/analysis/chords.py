@@ -89,7 +89,7 @@ def recognise_chords(score: Score, beats: ArrayLike | None = None) -> Chords:
 
 
 def _edges(score: Score, beats: ArrayLike | None) -> NDArray[np.int64]:
-    """Start of each beat, and end of the last one, in ticks: (beats + 1,)."""
+    """Return the start of each beat and the end of the last one, in ticks: (beats + 1,)."""
     if beats is None:
         # Later beats are left out, so that an endless note does not add millions of them.
         onsets = [int(track.notes[-1, 0]) for track in score.tracks if len(track)]

@@ -252,7 +252,7 @@ def clashes(notes: BarNotes, first_bar: int) -> float:
 
 
 def fills(notes: BarNotes, first_bar: int) -> float:
-    """Change of the drums in every fourth bar less that in the other bars; NaN without drums.
+    """Return the change of drums in each fourth bar less that in others; NaN without drums.
 
     The change of a bar is 1 less the Jaccard index of its drums and those of the bar before. Bars
     are counted from the start of the passage: the fourth, eighth and so on end a phrase. The bar

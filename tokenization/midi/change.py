@@ -199,7 +199,7 @@ def set_volume(data: bytes, track: Track, volume: int) -> bytes:
 
 
 def _contents(events: Events, kind: int) -> list[tuple[int, int]]:
-    """Start and end of the contents of all meta events of one type."""
+    """Return start and end of the contents of all meta events of one type."""
     _, starts, ends = meta_events(events, kind)
     return list(zip(starts.tolist(), ends.tolist(), strict=True))
 

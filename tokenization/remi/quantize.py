@@ -173,7 +173,7 @@ def quantize_tempos(score: Score) -> TempoMap:
 def name_bars(
     lines: NDArray[np.int64], written: Sequence[TimeSignature]
 ) -> tuple[TimeSignature, ...]:
-    """Time signatures of bars: the notated ones until their bar lines differ from `lines`."""
+    """Return time signatures: the notated ones until their bar lines differ from `lines`."""
     lengths = lines[1:] - lines[:-1]
     start = 0
     written = [change for change in written if change.tick < lines[-1]]

@@ -101,7 +101,7 @@ class Prompt:
         return self.bars if self.gap is None else self.gap.first
 
     def line(self, bar: int) -> int:
-        """Start of a notated bar before the splice, counted from 0, in ticks of `score`."""
+        """Return the start of a bar before the splice, counted from 0, in ticks of `score`."""
         lines = notated_lines(self.timing.counted, self.splice)
         return int(self.timing.to_file(lines[bar : bar + 1])[0])
 

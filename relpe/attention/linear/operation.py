@@ -87,7 +87,7 @@ class DecayGates(nn.Module):
         self.project = nn.Linear(width, num_heads, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Decrease of the logarithms of earlier keys' weights at inputs x (b, l, m): (b, l, h)."""
+        """Return how much log weights of earlier keys fall at inputs x (b, l, m): (b, l, h)."""
         raw = self.project(x)
         with without_autocast(x.device):
             rates = _rates_on(*self.half_lives, raw.shape[-1], x.device) / math.log(2)

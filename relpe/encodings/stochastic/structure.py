@@ -372,7 +372,8 @@ def _codes(codes: SineCodes | LabelCodes, length: int, *, queries: bool) -> Tens
     """Return the codes (l, h, d, r) of queries or of keys."""
     if isinstance(codes, LabelCodes):
         return codes.codes
-    kept = codes.queries if queries else codes.keys
-    if kept is not None:
-        return kept
-    return codes_of(codes.waves, codes.query_noise if queries else codes.key_noise)[:length]
+    if codes.products is not None:
+        return codes.products.queries if queries else codes.products.keys
+    assert codes.factors is not None
+    waves, query_noise, key_noise = codes.factors
+    return codes_of(waves, query_noise if queries else key_noise)[:length]
