@@ -35,7 +35,7 @@ from app.batch.clips import (
 )
 from app.batch.complete import complete_study
 from app.batch.excerpt import Excerpt
-from app.batch.files import ClipFiles, Savers, alone_in, make_folders, refuse_unlisted
+from app.batch.files import ClipFiles, Savers, lock_folder, make_folders, refuse_unlisted
 from app.batch.manifest import NAME, Row, read_manifest, write_manifest
 from app.batch.shards import check_shards, merge, missing_of_shards, of_shard, remove_shards
 from app.compose.continuation import finish
@@ -185,7 +185,7 @@ class BatchRun:
             yield from self._keep()
         if not self.stop():
             make_folders(self.options.place, self.options.folders)
-            with alone_in(self.options.place):
+            with lock_folder(self.options.place):
                 yield from self._make(models)
                 if len(self.rows) == len(self.planned) and self.options.shard[1] == 1:
                     self._complete(list(self.rows.values()))
@@ -317,7 +317,7 @@ class BatchRun:
     def _merge(self, planned: Sequence[Row]) -> Iterator[BatchProgress]:
         """Merge the shards, if all are complete; otherwise says which are not."""
         options = self.options
-        with alone_in(options.output, wait=True):
+        with lock_folder(options.output, wait=True):
             if (options.output / NAME).exists():
                 return  # by a shard that ended at the same time
             if missing := missing_of_shards(options, planned):

@@ -73,7 +73,7 @@ class Parts:
         ]
 
     def joining(self, tracks: Sequence[Track], tokenizer: Remi) -> frozenset[int]:
-        """Return the ranks that may play, but whose track in `tracks`, of all ranks, is not read."""
+        """Return the ranks that may play but whose track is not read; `tracks` have all ranks."""
         ranks = list(zip(tokenizer.track_ranks(tracks), tracks, strict=True))
         heard = {rank for rank, track in ranks if self.hears(track)}
         return frozenset(rank for rank, _ in ranks if rank not in heard)

@@ -121,9 +121,7 @@ def sums_of(
     log_scale: Float[Tensor, "b_or_1 s h"] | None = None,
     turned: Float[Tensor, "b s h f"] | None = None,
 ) -> LinearState:
-    """Return sums over all keys, of which `read_sums` makes weighted means.
-
-    They are in float32 or wider.
+    """Return sums over all keys, in float32 or wider, of which `read_sums` makes weighted means.
 
     Arguments are those of `linear_attention`; `turned` are other features of the keys, for the
     numerator.
@@ -134,18 +132,19 @@ def sums_of(
     k, wide_v = k.to(dtype), v.to(dtype)
     turned_k = k if turned is None else turned.to(dtype)
     rows = k.shape[0]  # `len` would be a constant in an exported model
-    top = k.new_zeros(rows, 1, k.shape[2])
+    largest = k.new_zeros(rows, 1, k.shape[2])
     if log_scale is not None and k.shape[1]:
-        seen = log_scale if key_mask is None else log_scale.where(key_mask[..., None], -torch.inf)
-        top = seen.amax(1, keepdim=True)
-        top = top.where(top.isfinite(), 0.0)
-        scale = torch.exp(seen - top).to(dtype)[..., None]
+        if key_mask is not None:
+            log_scale = log_scale.where(key_mask[..., None], -torch.inf)
+        largest = log_scale.amax(1, keepdim=True)
+        largest = largest.where(largest.isfinite(), 0.0)
+        scale = torch.exp(log_scale - largest).to(dtype)[..., None]
         k, turned_k = k * scale, turned_k * scale
     if key_mask is not None:  # not a product, since padding may contain infinities
         exists = key_mask[..., None, None]
         k, turned_k, wide_v = (x.where(exists, 0.0) for x in (k, turned_k, wide_v))
     kv = torch.einsum("bshf,bshe->bhfe", turned_k, wide_v)
-    return LinearState(kv, k.sum(1), top[:, 0].expand(rows, -1))
+    return LinearState(kv, k.sum(1), largest[:, 0].expand(rows, -1))
 
 
 def read_sums(
@@ -155,8 +154,8 @@ def read_sums(
     dtype = sums.kv.dtype
     q = q.to(dtype)
     weight = torch.einsum("blhf,bhf->blh", q, sums.k_sum)
-    above = q if turned is None else turned.to(dtype)
-    return torch.einsum("blhf,bhfe->blhe", above, sums.kv) / divisor(weight)[..., None]
+    turned = q if turned is None else turned.to(dtype)
+    return torch.einsum("blhf,bhfe->blhe", turned, sums.kv) / divisor(weight)[..., None]
 
 
 def divisor(denominator: Tensor) -> Tensor:

@@ -121,7 +121,7 @@ class Window(nn.Module):
         learned = nn.Parameter(self._configured()) if config.learned else None
         self.register_parameter("log_width", learned)
         self._in_training = TrainingSpans()
-        self._held = False
+        self._within_step = False
         self._evaluation: tuple[Weights, Spans] | None = None
 
     def _configured(self, device: torch.device | None = None) -> Tensor:
@@ -139,7 +139,6 @@ class Window(nn.Module):
         config = self.config
         width = self.log_widths(offsets.device)[layer].exp()
         offsets = offsets.to(width)
-        cut = None
         if config.mode == "adaptive_ramp":
             ramps = (width + config.ramp - offsets.abs()[:, None]) / config.ramp
             return WindowValues(None, self._per_head(_safe_log(ramps.clamp(0, 1).prod(-1))))
@@ -149,12 +148,12 @@ class Window(nn.Module):
             return WindowValues(None, self._per_head(_safe_log(above.clamp(min=0))))
         if config.mode == "log_bias":
             return WindowValues(None, self._per_head(-squares))
-        if config.threshold > 0:
-            seen = torch.stack([in_box(offsets, axes) for axes in self.current().exact[layer]], -1)
-            cut = torch.zeros_like(squares).masked_fill(~seen, -math.inf)
-        return WindowValues(
-            self._per_head(torch.exp(-squares)), None if cut is None else self._per_head(cut)
-        )
+        factor = self._per_head(torch.exp(-squares))
+        if config.threshold <= 0:
+            return WindowValues(factor, None)
+        visible = torch.stack([in_box(offsets, axes) for axes in self.current().exact[layer]], -1)
+        cut = torch.zeros_like(squares).masked_fill(~visible, -math.inf)
+        return WindowValues(factor, self._per_head(cut))
 
     def _per_head(self, values: Tensor) -> Tensor:
         return values.expand(-1, self.num_heads)
@@ -177,28 +176,28 @@ class Window(nn.Module):
 
     def advance(self) -> None:
         """Count a training step, and refresh the spans every `span_refresh` steps."""
-        if self._held:
+        if self._within_step:
             return
-        now = self._in_training
-        if now.spans is None or now.calls % self.config.span_refresh == 0:
-            now = self._refreshed(now)
-        self._in_training = now._replace(calls=now.calls + 1)
+        state = self._in_training
+        if state.spans is None or state.calls % self.config.span_refresh == 0:
+            state = self._refresh(state)
+        self._in_training = state._replace(calls=state.calls + 1)
 
     @contextmanager
     def one_step(self) -> Iterator[None]:
         """Count any number of calls as one training step."""
         self.advance()
-        self._held = True
+        self._within_step = True
         try:
             yield
         finally:
-            self._held = False
+            self._within_step = False
 
     def current(self) -> Spans:
         """Return the current spans: in training those of the last refresh, else from the widths."""
         if self.training:
             if self._in_training.spans is None:
-                self._in_training = self._refreshed(self._in_training)
+                self._in_training = self._refresh(self._in_training)
             assert self._in_training.spans is not None
             return self._in_training.spans
         if torch.compiler.is_compiling() and self._evaluation is not None:
@@ -212,7 +211,7 @@ class Window(nn.Module):
         """Return the span of each head, the query included, in at most `HEAD_GROUPS` sizes."""
         sizes = [1 + max(axes) for axes in self.current().rounded[layer]]
         groups = group_sizes(sizes, HEAD_GROUPS)
-        return groups * (self.num_heads if len(groups) == 1 else 1)
+        return groups * self.num_heads if len(groups) == 1 else groups  # one if heads share it
 
     def span_state(self) -> dict[str, Any]:
         """Return the spans during training, for resuming a run.
@@ -245,18 +244,19 @@ class Window(nn.Module):
         ]
 
     @outside_graphs
-    def _refreshed(self, before: TrainingSpans) -> TrainingSpans:
+    def _refresh(self, before: TrainingSpans) -> TrainingSpans:
         """Return the spans for the current widths, following those of `before`.
 
         A span grows at once, but shrinks only by more than one block, so that shapes rarely change.
         """
-        now = self._read()
+        spans = self._read()
         if before.spans is None:
-            return before._replace(spans=now)
-        old, exact, new = map(torch.tensor, (before.spans.rounded, *now))
+            return before._replace(spans=spans)
+        exact, new = map(torch.tensor, spans)
+        old = torch.tensor(before.spans.rounded)
         steady = torch.where((new > old) | (old - new > self.config.block), new, old)
         outgrown = before.outgrown + int((exact > old).any())
-        return before._replace(spans=now._replace(rounded=steady.tolist()), outgrown=outgrown)
+        return before._replace(spans=spans._replace(rounded=steady.tolist()), outgrown=outgrown)
 
     @outside_graphs  # it synchronises with the device, and shapes depend on its result
     def _read(self) -> Spans:
@@ -295,11 +295,13 @@ class Windows:
         """
         metrics = [window.metrics() for window in self.windows]
         layers = [len(window.current().exact) for window in self.windows]
-        spans = sum(one["mean_span"] * count for one, count in zip(metrics, layers, strict=True))
+        spans = sum(
+            values["mean_span"] * count for values, count in zip(metrics, layers, strict=True)
+        )
         return {
             "mean_span": spans / sum(layers),
-            "receptive_field": 1.0 + sum(one["receptive_field"] - 1 for one in metrics),
-            "outgrown_spans": sum(one["outgrown_spans"] for one in metrics),
+            "receptive_field": 1.0 + sum(values["receptive_field"] - 1 for values in metrics),
+            "outgrown_spans": sum(values["outgrown_spans"] for values in metrics),
             **self._metrics_of_layers(),
         }
 
@@ -315,7 +317,9 @@ class Windows:
     def span_state(self) -> dict[str, Any]:
         """See `Window.span_state`."""
         states = [window.span_state() for window in self.windows]
-        return states[0] if len(states) == 1 else {str(i): one for i, one in enumerate(states)}
+        if len(states) == 1:
+            return states[0]
+        return {str(index): state for index, state in enumerate(states)}
 
     def load_span_state(self, state: dict[str, Any]) -> None:
         """See `Window.load_span_state`."""
