@@ -123,7 +123,7 @@ def _in_folder(folder: Path, besides: Path) -> Iterator[tuple[Path, str]]:
 
 
 def size_on_disk(folder: Path) -> int:
-    """Bytes that the files in a folder occupy on disk, not counting holes in sparse files."""
+    """Return the bytes that a folder's files occupy on disk, not counting holes in sparse files."""
     size = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):  # removed in the meantime

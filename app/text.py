@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """Names as a list: `Bass, Piano and Drums`; the number of those after the first `most`."""
+    """Join names: `Bass, Piano and Drums`, with the number of those after the first `most`."""
     shown = [*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])]
     *before, last = shown
     return f"{', '.join(before)} and {last}" if before else last

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 
 def held_back(path: Path, split: str = "test") -> Iterator[tuple[str, bytes]]:
-    """Names and MIDI files of a split of a corpus, in an order that is spread over its names."""
+    """Yield names and MIDI files of a split of a corpus, in an order spread over its names."""
     corpus = path.stem
     with zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if name.endswith(".mid"))

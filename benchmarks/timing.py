@@ -61,7 +61,7 @@ def turns(
     calls: int = 1,
     patience: float = float("inf"),
 ) -> dict[Name, list[float]]:
-    """Milliseconds per call of several ways that take turns.
+    """Return the milliseconds per call of several ways that take turns.
 
     Each turn makes several `calls` of each way. After `patience` seconds, no further turn begins.
     """
@@ -84,13 +84,13 @@ def medians(times: Mapping[Name, Sequence[float]]) -> dict[Name, float]:
 
 
 def times_as_fast(times: Mapping[Name, Sequence[float]], way: Name, other: Name) -> float:
-    """Median over the turns of the ratio of another way's time to that of a way."""
+    """Return the median over the turns of the ratio of another way's time to that of a way."""
     pairs = zip(times[other], times[way], strict=True)
     return statistics.median(theirs / ours for theirs, ours in pairs)
 
 
 def peak_megabytes(process: int | str = "self") -> float:
-    """Peak resident size of a process; NaN if it is unknown, as on other systems than Linux.
+    """Return the peak resident size of a process; NaN if unknown, as on other systems than Linux.
 
     `getrusage` would count the memory of the parent at the time of the start.
     """
@@ -102,7 +102,7 @@ def peak_megabytes(process: int | str = "self") -> float:
 
 
 def growth(call: Callable[[], object]) -> float:
-    """Megabytes by which the peak of this process grows in a call."""
+    """Return the megabytes by which the peak of this process grows in a call."""
     before = peak_megabytes()
     call()
     return peak_megabytes() - before

@@ -125,7 +125,7 @@ def _shown(value: Value) -> str:
 
 
 def _sources(figures: Sequence[Figure], listed: bool) -> list[str]:
-    """Where figures come from: a line for each command, or one, with commits and machines."""
+    """Return where figures come from: a line per command, or one, with commits and machines."""
     sources: dict[str, dict[str, None]] = {}
     for figure in figures:
         commit = f"commit {figure.commit}" if figure.commit else ""

@@ -14,7 +14,7 @@ from tokenization.score import Score
 
 
 def ballad() -> Score:
-    """Eight slow bars in C over broken chords."""
+    """Return eight slow bars in C over broken chords."""
     melody = (
         "E5:1.5 D5:.5 C5:1 G4:1 A4:1.5 B4:.5 C5:2 D5:1.5 C5:.5 B4:1 G4:1 C5:3 .:1 "
         "E5:1.5 F5:.5 G5:1 E5:1 D5:1 C5:.5 D5:.5 A4:2 A4:1 C5:1 E5:1 D5:1 C5:2 B4:2"
@@ -27,7 +27,7 @@ def ballad() -> Score:
 
 
 def waltz() -> Score:
-    """Eight bars of a waltz in D minor."""
+    """Return eight bars of a waltz in D minor."""
     melody = (
         "D5:2 E5:1 F5:1.5 E5:.5 D5:1 C#5:2 D5:1 A4:3 "
         "Bb4:2 C5:1 D5:1.5 C5:.5 Bb4:1 A4:1 G4:1 F4:1 E4:3"
@@ -41,7 +41,7 @@ def waltz() -> Score:
 
 
 def pop() -> Score:
-    """Eight bars with a pickup, in A, over repeated chords."""
+    """Return eight bars with a pickup, in A, over repeated chords."""
     melody = (
         "E4:.5 A4:.5 B4:1 C#5:1.5 B4:.5 A4:1 E4:.5 F#4:.5 G#4:1.5 E4:.5 B4:2 A4:1.5 B4:.5 C#5:1 "
         "D5:.5 C#5:.5 B4:2 .:1 E4:.5 A4:.5 C#5:1.5 D5:.5 E5:1 C#5:.5 B4:.5 B4:1.5 G#4:.5 E4:2 "
@@ -59,7 +59,7 @@ def pop() -> Score:
 
 
 def groove() -> Score:
-    """Eight bars of a slow funk in E minor: drums, bass, electric piano and guitar."""
+    """Return eight bars of a slow funk in E minor: drums, bass, electric piano and guitar."""
     drums: Line = []
     for bar in range(8):
         drums += pattern("hat", "XoxoXoxoXoxoXo.." if bar % 4 == 3 else "XoxoXoxoXoxoXoxo", bar)
@@ -90,7 +90,7 @@ def groove() -> Score:
 
 
 def barcarole() -> Score:
-    """Eight bars of six eighths in G, without drums: guitar, strings and bass."""
+    """Return eight bars of six eighths in G, without drums: guitar, strings and bass."""
     chords = "G3+B3+D4 E3+G3+B3 C3+E3+G3 D3+F#3+A3 G3+B3+D4 B2+D3+F#3 C3+E3+G3 D3+F#3+C4"
     guitar, strings, bass = [], [], []
     for bar, chord in enumerate(chords.split()):

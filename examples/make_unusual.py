@@ -23,7 +23,7 @@ SUBJECT = (
 
 
 def invention() -> Score:
-    """Eight bars for two equal voices in D minor, which imitate each other."""
+    """Return eight bars for two equal voices in D minor, which imitate each other."""
     answer = (
         "A4:.25 B4:.25 C5:.25 A4:.25 E5:.5 C5:.5 D5:.25 C5:.25 B4:.25 C5:.25 G#4:.5 B4:.5 "
         "C5:.25 B4:.25 A4:.25 C5:.25 D5:.5 E5:.5 F5:.25 E5:.25 D5:.25 C5:.25 B4:1"
@@ -37,7 +37,7 @@ def invention() -> Score:
 
 
 def tune() -> Score:
-    """Eight bars of a tune in G, without accompaniment."""
+    """Return eight bars of a tune in G, without accompaniment."""
     melody = (
         "D4:1 G4:1 A4:.5 B4:.5 D5:1.5 B4:.5 A4:1 G4:1.5 A4:.5 B4:1 A4:2 .:1 "
         "D4:1 G4:1 A4:.5 B4:.5 E5:1.5 D5:.5 B4:1 A4:1 B4:.5 A4:.5 F#4:1 G4:3"
@@ -46,7 +46,7 @@ def tune() -> Score:
 
 
 def five_four() -> Score:
-    """Eight bars in 5/4, each divided into three and two beats."""
+    """Return eight bars in 5/4, each divided into three and two beats."""
     left: Line = []
     for bar, chord in enumerate(("E3+G3+B3", "C3+E3+G3", "A2+C3+E3", "B2+D#3+F#3") * 2):
         low = chord.split("+")[0]
@@ -59,7 +59,7 @@ def five_four() -> Score:
 
 
 def seven_eight() -> Score:
-    """Eight bars in 7/8, each divided into two, two and three eighths."""
+    """Return eight bars in 7/8, each divided into two, two and three eighths."""
     left: Line = []
     for bar, low in enumerate(["D2", "D2", "C2", "C2", "G2", "A2", "D2", "D2"]):
         high = f"{low[0]}3"
@@ -74,7 +74,7 @@ def seven_eight() -> Score:
 
 
 def valse() -> Score:
-    """Eight bars of a fast waltz in A flat."""
+    """Return eight bars of a fast waltz in A flat."""
     left: Line = []
     chords = ("C4+Eb4", "C4+Eb4", "Db4+G4", "Db4+G4", "Db4+Eb4", "Db4+Eb4", "C4+Eb4", "C4+Eb4")
     for bar, (low, high) in enumerate(
@@ -90,14 +90,14 @@ def valse() -> Score:
 
 
 def bass_riff() -> Score:
-    """Four bars of an electric bass alone."""
+    """Return four bars of an electric bass alone."""
     riff = "E2:.5 E2:.25 G2:.25 .:.5 A2:.5 Bb2:.25 A2:.25 G2:.5 E2:.5 D2:.5 "
     turn = "E2:.5 E2:.25 G2:.25 .:.5 A2:.5 B2:.5 D3:.25 B2:.25 A2:.5 G2:.5 "
     return band(108, (4, 4), {"Bass": (33, line((riff + turn) * 2, 96))}, [])
 
 
 def drum_loop() -> Score:
-    """Four bars of drums alone."""
+    """Return four bars of drums alone."""
     drums: Line = []
     for bar in range(4):
         drums += pattern("hat", "XoXoXoXoXoXoXoXo", bar)
@@ -107,7 +107,7 @@ def drum_loop() -> Score:
 
 
 def swing() -> Score:
-    """Eight bars of a blues with swung eighths: ride cymbal, walking bass and piano."""
+    """Return eight bars of a blues with swung eighths: ride cymbal, walking bass and piano."""
     drums, bass, keys = [], [], []
     walks = {"F": "F2 A2 C3 D3", "B": "Bb2 D3 F3 E3", "G": "G2 Bb2 D3 F3", "C": "C3 E3 G2 E2"}
     chords = {"F": "Eb4+A4+D5", "B": "D4+Ab4+C5", "G": "F4+Bb4+D5", "C": "E4+Bb4+D5"}
@@ -169,7 +169,7 @@ def one_bar() -> Score:
 
 
 def two_hundred_bars() -> Score:
-    """Two hundred bars of piano: themes A and B of eight bars, each time slightly different."""
+    """Return two hundred bars of piano: themes A and B of eight bars, varied each time."""
     themes = {
         "A": (
             "E5:1 D5:1 C5:1 D5:1 E5:1 E5:1 E5:2 D5:1 D5:1 F5:2 E5:1 C5:1 G4:2 "
@@ -193,12 +193,12 @@ def two_hundred_bars() -> Score:
 
 
 def held(names: Iterable[str]) -> str:
-    """Words of `line` for notes of four beats each."""
+    """Return words of `line` for notes of four beats each."""
     return " ".join(f"{name}:4" for name in names)
 
 
 def fifteen_tracks() -> Score:
-    """Eight bars for an orchestra of fourteen instruments and drums."""
+    """Return eight bars for an orchestra of fourteen instruments and drums."""
     chords = "C3+E3+G3 A2+C3+E3 F2+A2+C3 G2+B2+D3 C3+E3+G3 E3+G3+B3 F2+A2+C3 G2+B2+D3"
     low, middle, high = zip(*(chord.split("+") for chord in chords.split()), strict=True)
     melody = "G4:2 E4:1 G4:1 C5:3 B4:1 A4:2 F4:1 A4:1 G4:4 G4:2 C5:1 D5:1 E5:3 D5:1 C5:2 A4:2 B4:4"

@@ -16,7 +16,7 @@ Line = list[tuple[int, int, int, int]]
 
 
 def pitch(name: str) -> int:
-    """MIDI pitch of a name such as C4, F#3 or Bb2."""
+    """Return the MIDI pitch of a name such as C4, F#3 or Bb2."""
     shift = {"#": 1, "b": -1}.get(name[1], 0)
     return 12 * (int(name[-1]) + 1) + NOTES[name[0]] + shift
 
@@ -43,7 +43,7 @@ def moved(text: str, octaves: int) -> str:
 def broken(
     chords: str, pattern: tuple[int, ...], step: float, velocity: int, start: float = 0
 ) -> Line:
-    """Each chord's notes in the order of a pattern, one every `step` beats."""
+    """Return each chord's notes in the order of a pattern, one every `step` beats."""
     rows = []
     for bar, chord in enumerate(chords.split()):
         names = chord.split("+")
@@ -57,7 +57,7 @@ def broken(
 
 
 def piece(bpm: float, metre: tuple[int, int], right: Line, left: Line, pickup: float = 0) -> Score:
-    """Two hands, in a track each; a pickup is a short first bar."""
+    """Return two hands, in a track each; a pickup is a short first bar."""
     signatures = [TimeSignature(0, *metre)]
     if pickup:
         signatures = [
@@ -72,7 +72,7 @@ def piece(bpm: float, metre: tuple[int, int], right: Line, left: Line, pickup: f
 
 
 def pattern(drum: str, steps: str, bar: int) -> Line:
-    """Strokes of a drum on the sixteenths of a 4/4 bar: `x`, `X` harder, `o` softer."""
+    """Return the strokes of a drum on the sixteenths of a 4/4 bar: `x`, `X` harder, `o` softer."""
     loud = {"X": 108, "x": 92, "o": 58}
     return [
         (4 * bar * TICKS + step * TICKS // 4, TICKS // 8, DRUMS[drum], loud[mark])
@@ -84,7 +84,7 @@ def pattern(drum: str, steps: str, bar: int) -> Line:
 def band(
     bpm: float, metre: tuple[int, int], parts: dict[str, tuple[int, Line]], drums: Line
 ) -> Score:
-    """Instruments by name, each with its program and notes, one channel each; drums on theirs."""
+    """Return instruments by name, with program and notes, one channel each; drums on theirs."""
     tracks = [
         replace(Track.of(notes, program), name=name, channel=channel + (channel >= DRUM_CHANNEL))
         for channel, (name, (program, notes)) in enumerate(parts.items())

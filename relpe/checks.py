@@ -45,7 +45,7 @@ def _hints(config: type) -> dict[str, object]:
 
 
 def _is_of(value: object, hint: object) -> bool:
-    """Whether a value is of the type of a field; types that no config has are not checked."""
+    """Return whether a value has the type of a field; types that no config has are not checked."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is typing.Any:
         return True

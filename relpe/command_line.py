@@ -43,7 +43,7 @@ def quiet_in_pipes() -> Iterator[None]:
 
 
 def install(extra: str) -> str:
-    """How to install the packages of an extra, for messages."""
+    """Return how to install the packages of an extra, for messages."""
     return (
         f"run pip install 'relpe[{extra}]', or in a copy of the source pip install -c "
         f"constraints.txt -e '.[{extra}]'"
@@ -129,14 +129,14 @@ def add_options(
 
 
 def given_options(options: argparse.Namespace, kind: type, /, **others: Any) -> dict[str, Any]:  # noqa: ANN401
-    """Values of those fields of a dataclass that were given as options, and others."""
+    """Return the values of those fields of a dataclass that were given as options, and others."""
     values = {item.name: getattr(options, item.name, None) for item in fields(kind)}
     given = {name: value for name, value in values.items() if value is not None}
     return {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()} | others
 
 
 def argument_of(hint: Any) -> dict[str, Any]:  # noqa: ANN401 - a type
-    """Arguments of `add_argument` for a type."""
+    """Return the arguments of `add_argument` for a type."""
     if hint is bool:
         return {"action": "store_true"}
     kinds = [kind for kind in get_args(hint) if kind is not NoneType]

@@ -21,7 +21,7 @@ Array = Any
 def sine_codes(
     raw_frequencies: Array, offsets: Array, raw_gains: Array, noise: Array, positions: Array
 ) -> tuple[Array, Array]:
-    """Codes (l, h, d, r) of queries and keys by sine SPE (Liutkus et al., 2021, section 3.1).
+    """Return codes (l, h, d, r) of queries and keys by sine SPE (Liutkus et al., 2021, 3.1).
 
     Parameters are (h, d, k), standard normal noise is (h, d, k, 2, r), positions are (l,).
     """
@@ -39,7 +39,7 @@ def sine_codes(
 
 
 def convolved_codes(query_taps: Array, key_taps: Array, noise: Array) -> tuple[Array, Array]:
-    """Codes (l, h, d, r) of queries and keys by convolutional SPE (ibid., section 3.2).
+    """Return the codes (l, h, d, r) of queries and keys by convolutional SPE (ibid., section 3.2).
 
     Taps are (h, d, n), standard normal noise is (h, d, l + n - 1, r); position 0 reads its first n.
     """
@@ -50,7 +50,7 @@ def convolved_codes(query_taps: Array, key_taps: Array, noise: Array) -> tuple[A
 
 
 def gated(codes: Array, raw_gates: Array, noise: Array) -> Array:
-    """Codes (l, h, d, r) mixed with a part that does not depend on the position (section 3.3).
+    """Return codes (l, h, d, r) mixed with a part that ignores the position (section 3.3).
 
     Raw gates are (h, d); standard normal noise (h, d, r) is the same for queries and keys.
     """

@@ -40,7 +40,7 @@ def higher_derivatives() -> Iterator[None]:
 
 
 def needs_all_derivatives() -> bool:
-    """Whether `higher_derivatives`, forward mode or a transform of `torch.func` is active."""
+    """Return whether `higher_derivatives`, forward mode or a `torch.func` transform is active."""
     in_func = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore[reportAttributeAccessIssue]
     return _HIGHER.get() or forward_ad._current_level >= 0 or in_func
 
@@ -50,7 +50,7 @@ needs_all_derivatives._dynamo_marked_constant = True  # pyright: ignore[reportFu
 
 
 def may_keep(device: torch.device) -> bool:
-    """Whether a result may be kept for later calls: it has values, and belongs to no graph."""
+    """Return whether a result may be kept for later calls: it has values and is in no graph."""
     return device.type != "meta" and not (torch.is_grad_enabled() or _is_transformed())
 
 
@@ -68,7 +68,7 @@ def check_draws() -> None:
 
 
 def can_read(x: Tensor) -> bool:
-    """Whether a check may read the values of x: they exist, and nothing waits for them."""
+    """Return whether a check may read the values of x: they exist, and nothing waits for them."""
     return x.device.type == "cpu" and not _is_transformed()
 
 
@@ -76,7 +76,7 @@ class _NoContext:
     """What `forward` of a function gets where PyTorch differentiates what it does."""
 
     def save_for_backward(self, *tensors: object) -> None:
-        """Nothing, since there is no backward pass of its own."""
+        """Do nothing, since there is no backward pass of its own."""
 
 
 def apply(function: type[torch.autograd.Function], *inputs: Any) -> Any:  # noqa: ANN401
@@ -128,7 +128,7 @@ def kept_on_device(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _is_transformed() -> bool:
-    """Whether tensors belong to a graph or a transform, or have no values."""
+    """Return whether tensors belong to a graph or a transform, or have no values."""
     compiling = torch.compiler.is_compiling()
     return compiling or needs_all_derivatives() or detect_fake_mode() is not None
 

@@ -19,14 +19,14 @@ _STEPS_PER_WHOLE: Final = 4 * STEPS_PER_BEAT
 
 
 def nearest_step(ticks: Ticks, ticks_per_beat: int) -> Ticks:
-    """Grid step nearest to each time in ticks; halves are rounded up."""
+    """Return the grid step nearest to each time in ticks; halves are rounded up."""
     if ticks_per_beat == STEPS_PER_BEAT:
         return ticks
     return nearest_ratio(STEPS_PER_BEAT * ticks, ticks_per_beat)
 
 
 def metres(score: Score) -> NDArray[np.int64]:
-    """Time signatures in effect (n, 3): tick, numerator, denominator; the first at tick 0.
+    """Return time signatures (n, 3): tick, numerator, denominator; the first at tick 0.
 
     Of several at one tick the last applies. Invalid and repeated ones are left out.
     """
@@ -38,13 +38,13 @@ def metres(score: Score) -> NDArray[np.int64]:
 
 
 def second_half(length: int) -> int:
-    """Grid step at which the second chord of a bar of this length begins."""
+    """Return the grid step at which the second chord of a bar of this length begins."""
     unit = BAR_UNIT if length % STEPS_PER_BEAT else STEPS_PER_BEAT
     return -(-length // (2 * unit)) * unit
 
 
 def notated_lines(score: Score, end: int, more: int = 0) -> NDArray[np.int64]:
-    """Notated bar lines in ticks: from 0 to the first one at or after `end`, and `more` after it.
+    """Return notated bar lines in ticks: from 0 to the first from `end` on, and `more` after it.
 
     Each is the tick nearest to its exact place, so that bar lines never drift. A change of time
     signature ends the bar in which it occurs; if at most half a grid step of that bar would be
@@ -87,7 +87,7 @@ def quantize_time_signatures(score: Score) -> tuple[TimeSignature, ...]:
 def bar_lines(
     signatures: Sequence[TimeSignature], end: int, *, split: bool = True
 ) -> NDArray[np.int64]:
-    """Bar lines in steps (bars + 1,): from 0 to the first one at or after `end`, at least one bar.
+    """Return bar lines in steps (bars + 1,): from 0 to the first from `end` on; at least one bar.
 
     Bar lengths are those of the vocabulary. A bar line that is not at a multiple of an eighth note
     moves to the nearest one from its exact place, so that bar lines do not drift. A bar of more

@@ -52,7 +52,7 @@ def parse_form(
 
 
 def parse_sections(text: str, lengths: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Letter and number of bars of each section of a form; see `parse_form`.
+    """Return the letter and number of bars of each section of a form; see `parse_form`.
 
     `lengths` are those of the last section of each letter that has occurred.
     """

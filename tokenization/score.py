@@ -26,7 +26,7 @@ class TimeSignature(NamedTuple):
     denominator: int
 
     def bar_quarters(self) -> float:
-        """Length of a bar in quarter notes."""
+        """Return the length of a bar in quarter notes."""
         return 4 * self.numerator / self.denominator
 
 
@@ -55,7 +55,7 @@ _Change = TypeVar("_Change", Tempo, TimeSignature)
 
 
 def _table(rows: object, columns: int) -> NDArray[np.int64]:
-    """Read-only (n, columns) int64 table of `rows`, without a copy if `rows` already is one."""
+    """Return a read-only (n, columns) int64 table of `rows`, not copied if it already is one."""
     if isinstance(rows, np.ndarray) and not rows.flags.writeable:
         given = cast("NDArray[np.int64]", rows)
         like = (given.dtype, given.ndim, given.shape[-1:]) == (np.int64, 2, (columns,))
@@ -69,7 +69,7 @@ def _table(rows: object, columns: int) -> NDArray[np.int64]:
 
 
 def _is_fixed(table: NDArray[np.int64]) -> bool:
-    """Whether a read-only table can never change.
+    """Return whether a read-only table can never change.
 
     This is so if it owns its memory, or if its memory belongs to a `bytes` object, as for a table
     received from another process.
@@ -314,7 +314,7 @@ class Score:
         )
 
     def seconds_at(self, ticks: NDArray[np.int64] | Sequence[int] | int) -> NDArray[np.float64]:
-        """Seconds from the start for each of `ticks`, by the tempo map; same shape."""
+        """Return the seconds from the start for each of `ticks`, by the tempo map; same shape."""
         starts, per_tick, elapsed = self._sections()
         ticks = np.asarray(ticks, dtype=np.int64)
         section = np.maximum(np.searchsorted(starts, ticks, side="right") - 1, 0)
@@ -332,7 +332,7 @@ class Score:
         return np.maximum(np.rint(ticks), 0).astype(np.int64)
 
     def _sections(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Sections of constant tempo (n,): first tick, seconds per tick, and start in seconds."""
+        """Return sections of constant tempo (n,): first tick, seconds per tick, start (seconds)."""
         tempos = (
             [Tempo(0, 120.0), *self.tempos]
             if not self.tempos or self.tempos[0].tick > 0

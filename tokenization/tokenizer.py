@@ -111,7 +111,7 @@ class TokenSequence:
 
 
 def end_of_crop(first_bar: int, num_bars: int | None, piece_bars: int) -> int:
-    """Index of the bar at which a crop ends.
+    """Return the index of the bar at which a crop ends.
 
     Raises ValueError if a piece of `piece_bars` bars has no bar `first_bar`.
     """

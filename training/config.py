@@ -286,7 +286,7 @@ def check_spelling(names: Iterable[str], where: str) -> None:
 
 @cache
 def _fields_in(package: str) -> frozenset[str]:
-    """Names that are declared in the classes of a package, read from its files."""
+    """Return the names that are declared in the classes of a package, read from its files."""
     spec = find_spec(package)
     assert spec is not None
     files = [
@@ -299,7 +299,7 @@ def _fields_in(package: str) -> frozenset[str]:
 
 
 def describe(kind: type, prefix: str) -> list[str]:
-    """Help for the fields of a config dataclass: name, default and docstring, one line each."""
+    """Return help for the fields of a config dataclass: name, default, docstring, a line each."""
     texts = docstrings(kind)
     return [
         f"  {prefix}.{field.name}={field.default!r}: {texts[field.name]}" for field in fields(kind)

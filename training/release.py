@@ -20,10 +20,10 @@ from relpe.models.decoder import Decoder
 from tokenization.presets import load_tokenizer
 from training.data.card import credit
 from training.errors import TrainingError
+from training.evaluation.goals import goal_lines
 from training.evaluation.report import (
     corpus_table,
     figure,
-    goal_lines,
     memory_rows,
     music_tables,
     nats_line,

@@ -20,7 +20,7 @@ _CHUNK_HOPS = 100  # number of hops filtered at a time, to limit memory
 
 
 def block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np.float64]:
-    """K-weighted power of overlapping blocks of 400 ms, one per 100 ms.
+    """Return the K-weighted power of overlapping blocks of 400 ms, one per 100 ms.
 
     Audio shorter than a block is padded with silence. Source: ITU-R BS.1770-4, annex 1.
 
@@ -47,7 +47,7 @@ def block_powers(channels: NDArray[np.float32], sample_rate: int) -> NDArray[np.
 
 
 def integrated_loudness(blocks: NDArray[np.float64]) -> float:
-    """Loudness in LUFS of the `block_powers` that pass both gates; -inf for silence."""
+    """Return the loudness in LUFS of the `block_powers` that pass both gates; -inf for silence."""
     blocks = blocks[blocks > _power(_ABSOLUTE_GATE)]
     if not len(blocks):
         return -np.inf
@@ -56,7 +56,7 @@ def integrated_loudness(blocks: NDArray[np.float64]) -> float:
 
 
 def true_peak(channels: NDArray[np.float32], at_least: float = 0.0) -> float:
-    """Largest absolute value of `channels` (c, n), oversampled four times.
+    """Return the largest absolute value of `channels` (c, n), oversampled four times.
 
     Segments whose samples are all below `at_least` are not oversampled, which saves most of the
     work if only a ceiling is to be checked.

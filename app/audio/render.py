@@ -227,7 +227,7 @@ def _set_serial(path: Path) -> None:
 
 
 def _page_checksum(page: bytes) -> int:
-    """CRC of an Ogg page whose checksum field is 0: zlib's CRC, bit-reversed and starting at 0."""
+    """Return the CRC of an Ogg page whose checksum is 0: zlib's CRC, bit-reversed, from 0 on."""
     crc = zlib.crc32(page.translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
     return int(f"{crc:032b}"[::-1], 2)
 

@@ -63,7 +63,7 @@ class SoundFiles:
         return [number for number in self.tracks if number in set(without)]
 
     def mix(self, without: Collection[int] = (), suffix: str = ".flac") -> Path:
-        """Path of the mix of all tracks except some."""
+        """Return the path of the mix of all tracks except some."""
         part = ""
         if left_out := self.left_out(without):
             ids = "-".join(map(str, left_out))
@@ -88,7 +88,7 @@ class SoundFiles:
 
 
 def in_use(path: Path) -> bool:
-    """Whether a file exists; if so, sets its modification time to now.
+    """Return whether a file exists; if so, set its modification time to now.
 
     `Path.touch` is not used because it would create a file that has just been removed.
     """

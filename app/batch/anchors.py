@@ -144,7 +144,7 @@ def shuffle_notes(music: Prompt, last_bar: int, seed: int) -> Score:
 
 
 def _repeated(onsets: NDArray[np.int64], ends: NDArray[np.int64], pitches: NDArray) -> int:
-    """How many notes begin while their key is still held."""
+    """Return how many notes begin while their key is still held."""
     order = np.lexsort((onsets, pitches))
     same = pitches[order][1:] == pitches[order][:-1]
     return int((same & (onsets[order][1:] < ends[order][:-1])).sum())

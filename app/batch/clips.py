@@ -194,7 +194,7 @@ def printable(path: Path) -> str:
 
 
 def unique_names(texts: Iterable[str]) -> list[str]:
-    """File names that differ even when case is ignored; a repeated name gets the suffix `-2`."""
+    """Return file names that differ even without case; a repeated name gets the suffix `-2`."""
     taken: set[str] = set()
     names: list[str] = []
     for base in map(safe_name, texts):
@@ -206,7 +206,7 @@ def unique_names(texts: Iterable[str]) -> list[str]:
 
 
 def prompts_by_name(options: BatchOptions) -> dict[str, Path]:
-    """All prompts, keyed by the names of their sources; the names depend only on the prompts."""
+    """Return all prompts by the names of their sources; the names depend only on the prompts."""
     paths = find_midi(options.prompts, options.output / "midi")
     return dict(zip(unique_names(paths.values()), paths, strict=True))
 
@@ -333,7 +333,7 @@ def _opening(options: BatchOptions, source: Source, model: MusicModel, prompt: P
 
 
 def clips_of(options: BatchOptions, source: Source) -> list[Clip]:
-    """All clips of a source; there is one real continuation, and it has no seed."""
+    """Return all clips of a source; there is one real continuation, and it has no seed."""
     count = 1 if source.condition.kind == "real" else options.count
     clips: list[Clip] = []
     for number in range(1, count + 1):
@@ -398,7 +398,7 @@ def prompt_path(options: BatchOptions, source: Source) -> str:
 
 @cache
 def soundfont_facts(path: Path | None) -> tuple[str, str]:
-    """File name and SHA-256 of a SoundFont; None: of the default one.
+    """Return the file name and SHA-256 of a SoundFont; None: of the default one.
 
     Raises SoundError if it cannot be played.
     """

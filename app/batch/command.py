@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from app.batch.clips import BatchOptions
     from app.batch.run import BatchProgress, BatchResult, BatchSteps
 
-_WITH_STUDY = (
-    *("config", "output", "resume", "shard", "width", "strict", "max_file_size", "json", "run"),
-    *("device", "backend", "precision"),
-)
+_BESIDES_CLIPS = ("strict", "max_file_size", "width", "resume", "shard")
+"""Options that do not affect the clips."""
+_WITH_STUDY = {"config", "output", "json", "run", "device", "backend", "precision", *_BESIDES_CLIPS}
 """Options that can be used with a study."""
 _MOST_CLIPS, _MOST_WIDTH, _MOST_SHARDS = 100_000, 1024, 1000
 
@@ -79,7 +78,7 @@ def add_batch(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shard",
-        type=_shard,
+        type=_parse_shard,
         default=(1, 1),
         metavar="I/N",
         help="make only part I of N of the clips, for several processes or machines; when all N "
@@ -114,7 +113,7 @@ def _add_music(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--models",
-        type=_names,
+        type=_parse_names,
         nargs="+",
         default=(),
         metavar="NAME_OR_DIR",
@@ -164,11 +163,11 @@ def batch_command(given: argparse.Namespace) -> None:
 
     Raises CommandError if some clips failed, KeyboardInterrupt if the command was stopped.
     """
-    options, asked = _of_study(given) if given.config is not None else _of_options(given)
+    options, models = _read_options(given) if given.config is None else _read_study(given)
     from app.batch.run import make_batch
 
-    with _asked_to_stop() as stop:
-        result = _show(make_batch(options, chosen_models(given, asked or None), stop))
+    with _watch_for_stop() as is_stopped:
+        result = _run(make_batch(options, chosen_models(given, models or None), is_stopped))
     complete = f"{result.made + result.kept:,} of {result.total:,} clips are complete"
     if given.json:
         print(json.dumps(_as_json(options.output, result)))
@@ -185,7 +184,7 @@ def batch_command(given: argparse.Namespace) -> None:
         raise CommandError(f"{len(result.failed):,} of the prompts or clips failed; see above")
 
 
-def _of_options(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
+def _read_options(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
     """Return the clips that the options of the command describe, and the models to choose from."""
     music = music_options(given)
     from app.batch.clips import BatchOptions
@@ -206,15 +205,15 @@ def _of_options(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...
         soundfont=given.soundfont,
         clip=given.clip,
         clip_bars=given.clip_bars,
-        **_not_of_clips(given),
+        **_besides_clips(given),
     )
     return options, models
 
 
-def _of_study(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
+def _read_study(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]:
     """Return the clips of a study, and its models.
 
-    Raise CommandError if options describe clips too.
+    Raises CommandError if options describe clips too.
     """
     parser = argparse.ArgumentParser()
     add_batch(parser)
@@ -229,16 +228,15 @@ def _of_study(given: argparse.Namespace) -> tuple[BatchOptions, tuple[str, ...]]
 
     study, folder = read_study(given.config), given.config.parent
     try:
-        options = options_of(study, folder, given.output, **_not_of_clips(given))
+        options = options_of(study, folder, given.output, **_besides_clips(given))
     except CommandError as error:
         raise CommandError(f"{given.config}: {error}") from error
     return options, models_of(study, folder)
 
 
-def _not_of_clips(given: argparse.Namespace) -> dict[str, Any]:
+def _besides_clips(given: argparse.Namespace) -> dict[str, Any]:
     """Return the options that do not affect the clips."""
-    names = ("strict", "max_file_size", "width", "resume", "shard")
-    return {name: getattr(given, name) for name in names}
+    return {name: getattr(given, name) for name in _BESIDES_CLIPS}
 
 
 def _as_json(output: Path, result: BatchResult) -> dict[str, object]:
@@ -266,14 +264,14 @@ def _as_json(output: Path, result: BatchResult) -> dict[str, object]:
     }
 
 
-def _show(steps: BatchSteps) -> BatchResult:
+def _run(steps: BatchSteps) -> BatchResult:
     """Run the steps with a progress bar on standard error and return their result."""
     from tqdm import tqdm
 
     from app.batch.run import BatchResult
 
-    pause = seconds_between_bars()
-    with tqdm(total=0, smoothing=0, delay=1, leave=False, mininterval=pause, miniters=0) as bar:
+    interval = seconds_between_bars()
+    with tqdm(total=0, smoothing=0, delay=1, leave=False, mininterval=interval, miniters=0) as bar:
         for step in steps:
             if isinstance(step, BatchResult):
                 return step
@@ -281,14 +279,14 @@ def _show(steps: BatchSteps) -> BatchResult:
                 bar.clear()  # it is redrawn below
                 print(f"relpe: {' '.join(step.notice.split())}", file=sys.stderr)
             bar.total, bar.initial, bar.n = step.total, step.kept, step.done
-            bar.bar_format = _shape(step)
+            bar.bar_format = _bar_format(step)
             bar.set_postfix_str(step.doing, refresh=False)
             bar.update(0)
     raise AssertionError("the steps end with a result")
 
 
-def _shape(step: BatchProgress) -> str:
-    """Format of the progress bar: the bar includes unfinished clips, the count does not."""
+def _bar_format(step: BatchProgress) -> str:
+    """Return the format of the bar, which includes unfinished clips; the count does not."""
     if not step.total:
         return "{elapsed}{postfix}"
     clips = f"{math.floor(step.done)}/{step.total} clips"
@@ -296,7 +294,7 @@ def _shape(step: BatchProgress) -> str:
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+def _watch_for_stop() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether Ctrl+C or SIGTERM was received.
 
     A second signal raises KeyboardInterrupt; further ones are ignored, as the command is ending.
@@ -315,8 +313,8 @@ def _asked_to_stop() -> Iterator[Callable[[], bool]]:
         yield asked.is_set
 
 
-def _shard(text: str) -> tuple[int, int]:
-    """Argument type: a part and the number of parts, such as 1/4."""
+def _parse_shard(text: str) -> tuple[int, int]:
+    """Parse a part and the number of parts, such as 1/4."""
     shard, slash, shards = text.partition("/")
     if not (slash and shard.isdecimal() and shards.isdecimal()) or not (
         1 <= int(shard) <= int(shards) <= _MOST_SHARDS
@@ -327,8 +325,8 @@ def _shard(text: str) -> tuple[int, int]:
     return int(shard), int(shards)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    """Argument type: names separated by commas."""
+def _parse_names(text: str) -> tuple[str, ...]:
+    """Parse names separated by commas."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if not names:
         raise argparse.ArgumentTypeError(

@@ -95,12 +95,12 @@ class Excerpt:
 
 
 def bars_before(kind: ClipKind, bars: int, of_prompt: int) -> int:
-    """How many bars of the prompt a clip contains, of `of_prompt` bars."""
+    """Return how many bars of the prompt a clip contains, of `of_prompt` bars."""
     return {"tail": min(bars, of_prompt), "new": 0, "whole": of_prompt}[kind]
 
 
 def begin_of(prompt: Prompt, kind: ClipKind, bars: int) -> int:
-    """Where a clip begins, in ticks of the prompt's score."""
+    """Return where a clip begins, in ticks of the prompt's score."""
     kept = bars_before(kind, bars, prompt.bars)
     return prompt.line(prompt.bars - kept) if kept < prompt.bars else 0
 

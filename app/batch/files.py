@@ -59,10 +59,8 @@ def refuse_unlisted(output: Path, folders: Sequence[str]) -> None:
 
 
 @contextmanager
-def alone_in(output: Path, *, wait: bool = False) -> Iterator[None]:
-    """Lock a folder against other batches.
-
-    If it is already locked, waits, or raises CommandError.
+def lock_folder(output: Path, *, wait: bool = False) -> Iterator[None]:
+    """Lock a folder against other batches; if it is locked, wait, or raise CommandError.
 
     The lock file is not removed afterwards: otherwise two processes could lock different files.
     """
@@ -132,8 +130,8 @@ class Savers:
 
         If there are none, waits at most `seconds` for the first one.
         """
-        over = wait(self._rows, seconds, FIRST_COMPLETED).done
-        return [(self._rows.pop(future), future) for future in over if not future.cancelled()]
+        finished = wait(self._rows, seconds, FIRST_COMPLETED).done
+        return [(self._rows.pop(future), future) for future in finished if not future.cancelled()]
 
     def discard_queue(self) -> None:
         """Remove the clips in the queue, so that only those being rendered are left."""
@@ -174,9 +172,9 @@ def save_clip(folder: Path, row: Row, files: ClipFiles) -> Row:
         SoundError: the audio cannot be rendered.
         OSError: a file cannot be written.
     """
-    with atomic_write(folder / row.file) as beside:
-        beside.write_bytes(files.midi)
-        row = replace(row, midi_sha256=sha256_of(beside))
+    with atomic_write(folder / row.file) as midi:
+        midi.write_bytes(files.midi)
+        row = replace(row, midi_sha256=sha256_of(midi))
         if row.audio:
             from app.audio.render import render_clip, save_audio
 

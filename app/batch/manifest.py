@@ -111,7 +111,7 @@ BLIND_COLUMNS = tuple(name for name in COLUMNS if name == "file" or name not in 
 
 
 def sha256_of(path: Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal digits."""
+    """Return the SHA-256 of a file's content, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -158,7 +158,7 @@ def _foreign(path: Path, problem: object) -> CommandError:
 
 
 def _read_table(path: Path) -> tuple[tuple[str, ...], list[dict[str, str]]]:
-    """Columns and rows of a CSV file; empty if there is no such file."""
+    """Return the columns and rows of a CSV file; empty if there is no such file."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             reader = csv.DictReader(file, strict=True)

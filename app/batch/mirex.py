@@ -30,7 +30,7 @@ _MOST_NOTES = 100_000
 
 
 def is_mirex(path: Path) -> bool:
-    """Whether a prompt is JSON, by its name."""
+    """Return whether a prompt is JSON, by its name."""
     return path.suffix.lower() == ".json"
 
 
@@ -65,7 +65,7 @@ def midi_of_prompt(data: bytes, name: str) -> bytes:
 
 
 def _notes(notes: Any, first: int, end: int) -> list[tuple[int, int, int, int]]:  # noqa: ANN401
-    """Rows of notes in ticks. Raises ValueError for other values."""
+    """Return the rows of notes in ticks. Raises ValueError for other values."""
     if not isinstance(notes, list) or len(notes) > _MOST_NOTES:
         raise ValueError(f"expected a list of at most {_MOST_NOTES:,} notes")
     ranges = {"start": (first, end - 1), "pitch": (0, 127), "duration": (1, MOST_SIXTEENTHS)}

@@ -35,7 +35,7 @@ from app.batch.clips import (
 )
 from app.batch.complete import complete_study
 from app.batch.excerpt import Excerpt
-from app.batch.files import ClipFiles, Savers, alone_in, make_folders, refuse_unlisted
+from app.batch.files import ClipFiles, Savers, lock_folder, make_folders, refuse_unlisted
 from app.batch.manifest import NAME, Row, read_manifest, write_manifest
 from app.batch.shards import check_shards, merge, missing_of_shards, of_shard, remove_shards
 from app.compose.continuation import finish
@@ -185,7 +185,7 @@ class BatchRun:
             yield from self._keep()
         if not self.stop():
             make_folders(self.options.place, self.options.folders)
-            with alone_in(self.options.place):
+            with lock_folder(self.options.place):
                 yield from self._make(models)
                 if len(self.rows) == len(self.planned) and self.options.shard[1] == 1:
                     self._complete(list(self.rows.values()))
@@ -244,7 +244,7 @@ class BatchRun:
                 yield from self._report("checking existing clips")
 
     def _unplanned(self) -> list[Row]:
-        """Clips of an earlier run that are kept although their prompts are gone or unreadable.
+        """Return clips of an earlier run that are kept although their prompts cannot be read now.
 
         Raises CommandError for other clips that were not requested now, or that were made with
         other settings.
@@ -317,7 +317,7 @@ class BatchRun:
     def _merge(self, planned: Sequence[Row]) -> Iterator[BatchProgress]:
         """Merge the shards, if all are complete; otherwise says which are not."""
         options = self.options
-        with alone_in(options.output, wait=True):
+        with lock_folder(options.output, wait=True):
             if (options.output / NAME).exists():
                 return  # by a shard that ended at the same time
             if missing := missing_of_shards(options, planned):
@@ -379,7 +379,7 @@ class BatchRun:
             yield from self._wait_for_savers()
 
     def _finish_rendering(self) -> Iterator[BatchProgress]:
-        """When the batch was stopped, waits for the clips that are being rendered."""
+        """Wait for the clips that are being rendered when the batch is stopped."""
         self._savers.discard_queue()
         if len(self._savers):
             clips = plural(len(self._savers), "clip")

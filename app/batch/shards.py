@@ -55,7 +55,7 @@ def _shards(
 
 
 def missing_of_shards(options: BatchOptions, planned: Sequence[Row]) -> str:
-    """One sentence that names the shards whose clips are missing; empty if none are."""
+    """Return one sentence that names the shards whose clips are missing; empty if none are."""
     missing = {
         part: sum(row.file not in rows for row in planned_rows)
         for part, _, rows, planned_rows in _shards(options, planned)

@@ -28,7 +28,7 @@ Parsed = TypeVar("Parsed")
 
 
 def parsed_by(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Argument type: what a function returns, whose ValueError becomes the message."""
+    """Return an argument type: what a function returns, its ValueErrors as messages."""
 
     def parsed(text: str) -> Parsed:
         try:
@@ -40,7 +40,7 @@ def parsed_by(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
 
 
 def whole(least: int, most: int) -> Callable[[str], int]:
-    """Argument type: an integer in a range."""
+    """Return an argument type: an integer in a range."""
 
     def number(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= most:
@@ -51,7 +51,7 @@ def whole(least: int, most: int) -> Callable[[str], int]:
 
 
 def size(text: str, most: float = math.inf) -> int:
-    """Argument type: a size in bytes; `most` is that of MIDI files that can be read."""
+    """Parse a size in bytes; `most` is that of MIDI files that can be read."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)B?", text.strip(), re.IGNORECASE)
     if match is None or float(match[1]) <= 0:
         raise argparse.ArgumentTypeError(
@@ -231,5 +231,5 @@ def chosen_models(given: argparse.Namespace, asked_for: AskedFor) -> Models:
 
 
 def seconds_between_bars() -> float:
-    """Interval between updates of a progress bar: short on a terminal, long in a log file."""
+    """Return the seconds between updates of a progress bar: few on terminals, many in log files."""
     return 0.1 if sys.stderr.isatty() else 20.0

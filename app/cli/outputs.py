@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tokenization.score import Score
 
 
-LEFT_SECONDS = 24 * 3600.0
+ABANDONED_SECONDS = 24 * 3600.0
 """Temporary files of at least this age are removed: their commands must have been killed."""
 
 
@@ -44,7 +44,7 @@ class Targets:
         count: int,
         prompt: Path | None,
     ) -> Targets:
-        """OUT.mid, or OUT.1.mid to OUT.K.mid for K variations; other files are numbered alike.
+        """Return OUT.mid, or OUT.1.mid to OUT.K.mid for K variations, and other files likewise.
 
         Raises CommandError if a file cannot be written or would overwrite the prompt.
         """
@@ -61,7 +61,7 @@ class Targets:
         by_option = {"--output": targets.midi, "--audio": targets.audio, "--score": targets.scores}
         for option, paths in by_option.items():
             for path in paths:
-                _check(option, path, prompt)
+                _check_path(option, path, prompt)
         return targets
 
     @property
@@ -86,7 +86,7 @@ class Targets:
         Audio is rendered one piece at a time, to save memory.
         """
         for folder in {path.parent for path in self.paths}:
-            remove_parts(folder, untouched_seconds=LEFT_SECONDS)
+            remove_parts(folder, untouched_seconds=ABANDONED_SECONDS)
         try:
             with ExitStack() as stack:
                 self._write(pieces, soundfont, stack)
@@ -103,14 +103,14 @@ class Targets:
         for piece, path in zip(pieces, self.audio, strict=False):
             from app.audio.render import render, save_audio  # takes two seconds to import
 
-            beside = stack.enter_context(atomic_write(path))
+            partial = stack.enter_context(atomic_write(path))
             try:
-                save_audio(render(piece.score, soundfont=soundfont), beside)
+                save_audio(render(piece.score, soundfont=soundfont), partial)
             except SoundError as error:
                 raise CommandError(f"{path}: {error}") from error
         for piece, path in zip(pieces, self.scores, strict=False):
-            beside = stack.enter_context(atomic_write(path))
-            beside.write_bytes(sheet_music(piece.score, path.stem))
+            partial = stack.enter_context(atomic_write(path))
+            partial.write_bytes(sheet_music(piece.score, path.stem))
 
 
 def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:
@@ -119,7 +119,7 @@ def _check_suffix(option: str, path: Path, suffixes: Sequence[str]) -> None:
         raise CommandError(f"{option} {path}: expected a file name that ends in {expected}")
 
 
-def _check(option: str, path: Path, prompt: Path | None) -> None:
+def _check_path(option: str, path: Path, prompt: Path | None) -> None:
     # `Path.resolve` raises an error for circular links
     if prompt is not None and os.path.realpath(path) == os.path.realpath(prompt):
         raise CommandError(f"{option} {path} would overwrite the prompt; choose another name")

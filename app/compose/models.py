@@ -225,7 +225,7 @@ class Models:
         return self._loaded[name]
 
     def folder(self, name: str) -> Path | None:
-        """Folder of one of `names`; None for a model that was not loaded from a folder."""
+        """Return the folder of one of `names`; None: the model was not loaded from a folder."""
         try:
             return find_checkpoint(self._places[name])
         except (CheckpointError, KeyError):
@@ -251,7 +251,7 @@ class Models:
         return self.load(self.suited(score, style))
 
     def suited(self, score: Score | None, style: str = "") -> str:
-        """Name of the automatic choice for a prompt, or for music without one.
+        """Return the name of the automatic choice for a prompt, or for music without one.
 
         The usual one for such music, unless it lacks the style that is asked and another one has
         it. Music of several instruments needs a model that distinguishes them. For a style that no
@@ -268,12 +268,12 @@ class Models:
         return min([usual, *self._playing(score)], key=rank)
 
     def with_style(self, score: Score | None, style: str) -> list[str]:
-        """Names of the models for a prompt, or for none, that have a style."""
+        """Return the names of the models for a prompt, or for none, that have a style."""
         names = self._playing(score)
         return [name for name in names if not lacks_style(style, self.tokenizer(name))]
 
     def _playing(self, score: Score | None) -> list[str]:
-        """Names of the models for the instruments of a prompt, those like the usual one first."""
+        """Return the names of models for a prompt's instruments, those like the usual one first."""
         several = self._plays_several(self._usual(score))
         is_band = score is not None and suited_to(score) == "groove"
         names = [name for name in self.names if self._plays_several(name) or not is_band]
@@ -290,7 +290,7 @@ class Models:
         return (able or self.names)[0]
 
     def _plays_several(self, name: str) -> bool:
-        """Whether a model distinguishes instruments."""
+        """Return whether a model distinguishes instruments."""
         return self.tokenizer(name).families.only_track < 0
 
     def to_fill(self, score: Score, passage: Passage, style: str = "") -> MusicModel:
@@ -311,7 +311,7 @@ class Models:
 
 
 def released() -> list[Path]:
-    """Folders of the released models, the default one first."""
+    """Return the folders of the released models, the default one first."""
     names = sorted(released_models(), key=lambda name: name != DEFAULT)
     return [folder for name in names if (folder := released_model(name)) is not None]
 

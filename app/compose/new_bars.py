@@ -63,7 +63,7 @@ class NewBars:
         return self.line(len(self.map.lines) - 1)
 
     def line(self, bar: int) -> int:
-        """Start of a notated bar, counted from 0, in ticks of the file."""
+        """Return the start of a notated bar, counted from 0, in ticks of the file."""
         return int(self.prompt.timing.to_file(self.map.lines[bar : bar + 1])[0])
 
     def notes(self, table: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -71,7 +71,7 @@ class NewBars:
         return notes_on_file(table, self.map, self.prompt.timing)
 
     def opening(self, context: NDArray[np.integer]) -> list[int]:
-        """Ids that open the first new bar, with its metre and tempo if they differ from before.
+        """Return the ids that open the first new bar, with metre and tempo if not as before.
 
         `context` are the ids of the prompt.
         """

@@ -479,7 +479,7 @@ STUDYING = ("study", "study_steps")
 
 
 def limits(name: str) -> Limits:
-    """Ranges of an option that is a number."""
+    """Return the ranges of an option that is a number."""
     ranges = OPTIONS[name].limits
     assert ranges is not None
     return ranges

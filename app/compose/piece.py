@@ -305,7 +305,7 @@ class Draft:
         )
 
     def waits(self, sample: Sample[ConstrainedGrammar]) -> bool:
-        """Whether an unfinished take has come to a bar before which the takes are ranked."""
+        """Return whether an unfinished take has come to a bar before which the takes are ranked."""
         every = self.opening.options.rank_every
         return (
             len(self.samples) > 1

@@ -63,7 +63,7 @@ class Replay:
     """Sections of the whole file, to whose letters a form refers; without them, by analysis."""
 
     def fits(self, data: bytes) -> bool:
-        """Whether `data` is the file that was continued."""
+        """Return whether `data` is the file that was continued."""
         return hashlib.sha256(data).hexdigest() == self.prompt_sha256
 
     @property
@@ -97,7 +97,7 @@ def settings(
     prompt: Prompt | None = None,
     data: bytes | None = None,
 ) -> dict[str, Any]:
-    """All settings that determine the music, for JSON; the same backend gives the same bytes again.
+    """Return all settings that determine the music, for JSON; one backend repeats the bytes.
 
     `data` is the whole file, if the prompt is only a part of it.
     """
@@ -165,7 +165,7 @@ def chosen_options(options: MusicOptions, *, after_prompt: bool) -> dict[str, An
 
 
 def versions() -> str:
-    """Versions of relpe and of the packages that affect the music."""
+    """Return the versions of relpe and of the packages that affect the music."""
     packages = []
     for name in ("relpe", "torch", "numpy", "numba"):
         try:
@@ -286,7 +286,7 @@ def _checked(name: str, value: Any, kind: type) -> Any:  # noqa: ANN401 - values
 
 
 def _options(values: dict[str, Any], *, after_prompt: bool) -> MusicOptions:
-    """Options, with their types checked; all that affect the music must be there."""
+    """Return the options, with their types checked; all that affect the music must be there."""
     hints = get_type_hints(MusicOptions)
     if unknown := sorted(values.keys() - {option.name for option in fields(MusicOptions)}):
         raise ReplayError(
@@ -310,7 +310,7 @@ def _options(values: dict[str, Any], *, after_prompt: bool) -> MusicOptions:
 
 
 def _is_a(value: object, hint: Any) -> bool:  # noqa: ANN401 - any annotation
-    """Whether a value from JSON has a type; whole numbers count as floats."""
+    """Return whether a value from JSON has a type; whole numbers count as floats."""
     kinds = get_args(hint) or (hint,)
     if get_origin(hint) is Literal:
         return value in kinds

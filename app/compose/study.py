@@ -73,7 +73,7 @@ class StudyMaterial:
         self.config = CONFIG.for_length(sum(len(part.ids) for part in self._parts))
 
     def _part(self, prompt: Prompt, first: int, stop: int) -> _Bars:
-        """Bars of a prompt, from `first` to before `stop`, from 0."""
+        """Return the bars of a prompt, from `first` to before `stop`, from 0."""
         begin, end = prompt.bar_tokens[[first, stop]].tolist()
         ids = self._tokenizer.crop(prompt.ids, begin, end - begin).astype(np.int64)
         return _Bars(ids, np.flatnonzero(ids == BAR)[prompt.bar_tokens[first:stop] - begin])
@@ -105,7 +105,7 @@ class StudyMaterial:
 
 
 def study_prompt(opening: Opening, stop: Callable[[], bool]) -> Iterator[float | Opening]:
-    """Study the prompt of an opening as its options ask: yields the share that is done.
+    """Study the prompt of an opening as its options ask; yield the share that is done.
 
     Finally yields the opening with a copy of the model that has studied, or with the model itself;
     its `studied` says which and why. The model does not change. When `stop` returns True, the

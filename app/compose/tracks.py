@@ -57,15 +57,15 @@ class Parts:
         return cls(left_out(heard), left_out(played), heard, played)
 
     def hears(self, track: Track) -> bool:
-        """Whether the model reads a track."""
+        """Return whether the model reads a track."""
         return _place(track) not in self.unheard
 
     def may_play(self, track: Track) -> bool:
-        """Whether a track may play in the new music."""
+        """Return whether a track may play in the new music."""
         return _place(track) not in self.silent
 
     def of_score(self, score: Score) -> list[Track]:
-        """Tracks with notes that the model reads or that may play: those that have a rank."""
+        """Return the tracks with notes that are read or may play: those that have a rank."""
         return [
             track
             for track in score.tracks
@@ -73,7 +73,7 @@ class Parts:
         ]
 
     def joining(self, tracks: Sequence[Track], tokenizer: Remi) -> frozenset[int]:
-        """Ranks that may play but have no track that the model reads; `tracks` have all ranks."""
+        """Return the ranks that may play but whose track is not read; `tracks` have all ranks."""
         ranks = list(zip(tokenizer.track_ranks(tracks), tracks, strict=True))
         heard = {rank for rank, track in ranks if self.hears(track)}
         return frozenset(rank for rank, _ in ranks if rank not in heard)
@@ -101,7 +101,7 @@ def _place(track: Track) -> _Place:
 
 
 def instrument_name(track: Track) -> str:
-    """Name of a track's instrument in General MIDI, or `Drums` or `Piano`."""
+    """Return the name of a track's instrument in General MIDI, or `Drums` or `Piano`."""
     if track.is_drum:
         return "Drums"
     if track.program == 0:
@@ -110,14 +110,14 @@ def instrument_name(track: Track) -> str:
 
 
 def instrument_names() -> list[str]:
-    """Names of the 128 instruments of General MIDI."""
+    """Return the names of the 128 instruments of General MIDI."""
     import pretty_midi  # takes a second
 
     return list(map(pretty_midi.program_to_instrument_name, range(128)))
 
 
 def track_names(tracks: Sequence[Track]) -> list[str]:
-    """Names of tracks, or of their instruments where they have none; equal names are numbered."""
+    """Return the names of tracks, or else of their instruments; equal names are numbered."""
     names = [track.name.strip()[:MOST_NAME] or instrument_name(track) for track in tracks]
     total, seen = Counter(names), Counter[str]()
     numbered: list[str] = []
@@ -180,7 +180,7 @@ def _before(track: Track, end_ticks: int) -> NDArray[np.int64]:
 
 
 def _by_drum(notes: NDArray[np.int64], heard: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
-    """(n,), the track that plays each drum most often; for a new drum, the one with most notes."""
+    """Return the track (n,) that plays each drum most; for new drums, the one with most notes."""
     counts = np.stack([np.bincount(rows[:, 2], minlength=128) for rows in heard])
     fullest = int(counts.sum(1).argmax())
     players = np.where(counts.any(0), counts.argmax(0), fullest)
@@ -194,7 +194,7 @@ def _by_height(
     may_play: Sequence[bool],
     upload: Score,
 ) -> NDArray[np.intp]:
-    """(n,), the track of one family of instruments that plays each note.
+    """Return the track (n,) of one family of instruments that plays each note.
 
     It is the one that plays this key most often at this place of a bar, or else the nearest one.
     Tracks that may play determine the family; all tracks of this family share the notes.
@@ -221,7 +221,7 @@ def _by_height(
 def _places(
     notes: NDArray[np.int64], lines: NDArray[np.int64], ticks_per_beat: int
 ) -> NDArray[np.int64]:
-    """Place in a bar on the grid, and key, of notes (n, 4), as one number (n,)."""
+    """Return the place in a bar and the key of notes (n, 4), as one number (n,)."""
     onsets = notes[:, 0] + ticks_per_beat // (2 * STEPS_PER_BEAT)
     since = onsets - lines[lines.searchsorted(onsets, "right") - 1]
     return since * STEPS_PER_BEAT // ticks_per_beat * 128 + notes[:, 2]

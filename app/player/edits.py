@@ -192,7 +192,7 @@ class Edit:
 
 
 def drums_after_edits(score: Score) -> dict[Place, bool]:
-    """Which chunks and channels are drums, also on a channel that an edit gives to a chunk."""
+    """Return which chunks and channels are drums, also where an edit gives a channel to a chunk."""
     drums = drum_places(score)
     for (chunk, _), is_drum in list(drums.items()):
         if {other for (at, _), other in drums.items() if at == chunk} == {is_drum}:
@@ -261,7 +261,7 @@ def _changed(
 
 
 def _are_rows(rows: object, columns: int) -> bool:
-    """Whether a value is a list of rows of integers in the range of times and pitches."""
+    """Return whether a value is a list of rows of integers in the range of times and pitches."""
     return (
         isinstance(rows, list)
         and len(rows) <= MOST_CHANGES

@@ -184,7 +184,7 @@ def _units(ticks: NDArray[np.int64], ticks_per_beat: int) -> NDArray[np.int64]:
 
 
 def onset_units(track: Track, ticks_per_beat: int) -> NDArray[np.int64]:
-    """Onsets (n,) of the notes of a track in player units."""
+    """Return the onsets (n,) of the notes of a track in player units."""
     return _units(track.notes[:, 0], ticks_per_beat)
 
 
@@ -218,7 +218,7 @@ def pack_controls(track: Track, ticks_per_beat: int) -> str:
 
 
 def pack_tracks(score: Score, like: Score | None = None) -> list[TrackFrame]:
-    """Frames of the tracks with notes of a score, each with its name, hue and id.
+    """Return the frames of the tracks with notes of a score, each with its name, hue and id.
 
     `like` is the file that the score continues: a track that continues one of its tracks (the same
     chunk and channel, or else the same instrument) gets its name, hue and id; others get new ones.
@@ -245,7 +245,7 @@ def track_ids(score: Score, like: Score | None = None) -> list[int]:
 
 
 def _named(score: Score, like: Score | None) -> list[tuple[Track, str, int]]:
-    """Tracks with notes, in order, with the name and id of the track in `like`, or new ones."""
+    """Return the tracks with notes, in order, with name and id of those in `like`, or new ones."""
     originals, tracks = _in_order(like) if like else [], _in_order(score)
     looks: dict[tuple[object, ...], tuple[str, int]] = {}
     for index, (track, name) in enumerate(zip(originals, track_names(originals), strict=True)):
@@ -260,7 +260,7 @@ def _named(score: Score, like: Score | None) -> list[tuple[Track, str, int]]:
 
 
 def _in_order(score: Score) -> list[Track]:
-    """Tracks with notes: those of a file in its order, then others by their first onset.
+    """Return the tracks with notes: those of a file in its order, then others by their first onset.
 
     Thus colours do not change when another instrument enters while music is generated.
     """
@@ -269,7 +269,7 @@ def _in_order(score: Score) -> list[Track]:
 
 
 def _keys(track: Track) -> list[tuple[object, ...]]:
-    """Keys by which tracks are matched, the most specific first."""
+    """Return the keys by which tracks are matched, the most specific first."""
     instrument = (track.program, track.is_drum)
     if track.chunk is None:
         return [instrument]
@@ -280,7 +280,7 @@ def _keys(track: Track) -> list[tuple[object, ...]]:
 def timeline(
     score: Score, end_ticks: int = 0, lines: NDArray[np.int64] | None = None
 ) -> TimelineFrame:
-    """Bar lines and tempo map of a score, up to its end or to `end_ticks`, whichever is later.
+    """Return a score's bar lines and tempos, up to its end or `end_ticks`, whichever is later.
 
     `lines` are ascending bar lines in ticks that replace those of the time signatures, for a
     performance whose beats were estimated.
@@ -320,7 +320,7 @@ def pack_sheet(sheet: LeadSheet, bars: TimelineFrame) -> SheetFrame | None:
 
 
 def blank_timeline(bars: int, score: Score = BLANK) -> TimelineFrame:
-    """Timeline of a new piece of `bars` bars, the first of which may be in `score`."""
+    """Return the timeline of a new piece of `bars` bars, the first of which may be in `score`."""
     return timeline(score, bars * score.ticks_per_beat * _BLANK_BEATS)
 
 

@@ -105,7 +105,7 @@ def plan_frame(
 
 
 def no_chords(sheet: LeadSheet) -> str:
-    """Why no chords can be asked for beside a piece; empty if they can."""
+    """Return why no chords can be asked for beside a piece; empty if they can."""
     is_drums = len(sheet.chords) > 0 and not any(sheet.chords)
     return "Only drums play, which have no chords." if is_drums else ""
 

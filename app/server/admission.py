@@ -130,7 +130,7 @@ class Queue(Generic[WorkT]):
             return self._changed.wait_for(lambda: ticket.admitted, seconds)
 
     def ahead_of(self, ticket: Ticket[WorkT]) -> list[Ticket[WorkT]]:
-        """All tickets before this one: those that are admitted, or would be admitted earlier."""
+        """Return all tickets before this one: those that are admitted, or would be earlier."""
         with self._changed:
             ahead = [other for other in self._tickets if other.admitted and other is not ticket]
             for other in () if ticket.admitted else self._in_turn():

@@ -69,11 +69,11 @@ class ModelSpeed:
             self._bar_seconds.learn(sum(piece.seconds for piece in result.pieces), bars)
 
     def reading(self, tokens: int) -> float:
-        """Seconds to read a prompt of `tokens` tokens; 0 before the first prompt."""
+        """Return the seconds to read a prompt of `tokens` tokens; 0 before the first prompt."""
         return tokens / (self._reading.value or np.inf)
 
     def generating(self, prompt: Prompt | None, bars: float, rows: int) -> float | None:
-        """Seconds to generate `bars` bars in each row; None before the first job."""
+        """Return the seconds to generate `bars` bars in each row; None before the first job."""
         speeds = {number: rate.value for number, rate in list(self._tokens.items()) if rate.value}
         if not speeds:
             return None
@@ -83,7 +83,7 @@ class ModelSpeed:
         return None if per_bar is None else bars * rows * per_bar / speed
 
     def bar_seconds(self, prompt: Prompt | None) -> float:
-        """Duration of a bar of the new music."""
+        """Return the duration of a bar of the new music."""
         if prompt is None:
             return self._bar_seconds.value or _UNKNOWN_BAR_SECONDS
         new = NewBars.after(prompt, 1)

@@ -99,15 +99,15 @@ class Job:
         return size_of([self.upload, self.prompt, self.timeline, self.pieces, self.variations])
 
     def _timeline(self, score: Score) -> TimelineFrame:
-        """Bars and tempos of a score."""
+        """Return the bars and tempos of a score."""
         return self.upload.timeline(score) if self.upload else timeline(score)
 
     def _tracks(self, score: Score) -> list[TrackFrame]:
-        """Tracks of new music, with the ids and colours of the tracks that they continue."""
+        """Return tracks of new music, with the ids and colours of the tracks that they continue."""
         return pack_tracks(score, self.upload.whole.score if self.upload else None)
 
     def _expected(self) -> TimelineFrame:
-        """Bars and tempos that the finished music is expected to have."""
+        """Return the bars and tempos that the finished music is expected to have."""
         if self.upload is None:
             return blank_timeline(self.bars)
         prompt = self.upload.prompt
@@ -272,7 +272,7 @@ class Job:
         return [f"no notes in {listed(silent)}"] if silent else []
 
     def _lead_sheet(self, piece: Piece) -> LeadSheet | None:
-        """Form and chords of a piece, if its bars are those of its file."""
+        """Return the form and chords of a piece, if its bars are those of its file."""
         upload = self.upload
         if upload is None:
             return LeadSheet.of(piece.score, with_asked((), 0, piece.bars, self.options.form))
@@ -284,7 +284,7 @@ class Job:
         return LeadSheet.of(piece.score, with_asked(given, first, piece.bars, self.options.form))
 
     def _met(self, piece: Piece, sheet: LeadSheet) -> list[Met]:
-        """How many bars have what was asked of them."""
+        """Return how many bars have what was asked of them."""
         options, bars, first = self.options, piece.bars, self.upload.bars if self.upload else 0
         before = []
         if self.upload is not None and options.form is not None:
@@ -373,7 +373,7 @@ class Job:
             return self.folder
 
     def _name(self, variation: int) -> str:
-        """File name of a variation without suffix; contains its seed and settings."""
+        """Return the file name of a variation without suffix, with its seed and settings."""
         if variation == PROMPT_ALONE and self.upload is not None:
             return safe_name(self.title)
         if not 0 <= variation < len(self.pieces):
@@ -464,7 +464,7 @@ class Job:
                 yield safe_name(f"{name}-{text}")[:24], f"{name} {text}"
 
     def _seconds(self, piece: Piece) -> float:
-        """Length of the new music in seconds."""
+        """Return the length of the new music in seconds."""
         end = float(piece.score.seconds_at(piece.score.end_ticks))
         return piece.seconds or end - self.new_music_seconds
 
@@ -492,7 +492,7 @@ class Job:
 
 
 def prompt_files(upload: Upload | None) -> list[str]:
-    """Kinds of files of an upload, except sound."""
+    """Return the kinds of files of an upload, except sound."""
     if upload is None:
         return []
     return ["midi", *(["score"] if is_for_piano(upload.whole.score) else [])]

@@ -36,7 +36,7 @@ class _SharedModel:
     speed: ModelSpeed = field(default_factory=ModelSpeed)
 
     def seconds_left(self, ahead: list[Variations]) -> float | None:
-        """Estimated time that these jobs need; None before the first job has ended."""
+        """Return the estimated time that these jobs need; None before the first job has ended."""
         total = 0.0
         for variations in ahead:
             prompt, rows = variations.opening.prompt, variations.rows
@@ -127,7 +127,7 @@ class Scheduler:
             queue.wait(ticket, POLL_SECONDS)
 
     def _seconds_of_studies(self, ahead: list[Variations]) -> float:
-        """Estimated time until jobs have studied and generated."""
+        """Return the estimated time until jobs have studied and generated."""
         seconds = 0.0
         for variations in ahead:
             shared = self._models[variations.opening.model.name]
@@ -148,7 +148,7 @@ class Scheduler:
     def seconds_needed(
         self, model_name: str, prompt: Prompt | None, bars: float, rows: int
     ) -> float | None:
-        """Estimated time to read a prompt and generate; None before the first job."""
+        """Return the estimated time to read a prompt and generate; None before the first job."""
         shared = self._models.get(model_name)
         seconds = shared.speed.generating(prompt, bars, rows) if shared else None
         if shared is None or seconds is None or prompt is None:
@@ -156,7 +156,7 @@ class Scheduler:
         return seconds + shared.speed.reading(prompt.tokens_heard())
 
     def bar_seconds(self, model_name: str, prompt: Prompt | None) -> float:
-        """Estimated duration of a bar of new music."""
+        """Return the estimated duration of a bar of new music."""
         shared = self._models.get(model_name)
         return (shared.speed if shared else ModelSpeed()).bar_seconds(prompt)
 

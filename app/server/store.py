@@ -81,7 +81,7 @@ class KeptJobs:
             return [(kept.session, kept.job.sound) for kept in self._jobs.values()]
 
     def _crowded(self, newest: str) -> set[str]:
-        """Sessions, one of which must drop a job; empty if all jobs fit.
+        """Return the sessions, one of which must drop a job; empty if all jobs fit.
 
         `newest` is the session of the newest job.
         """

@@ -305,14 +305,14 @@ class Studio:
         return self.file(self.opened(session, upload).id, PROMPT_ALONE, "flac")
 
     def knows(self, job: str) -> bool:
-        """Whether the files of a job can be requested."""
+        """Return whether the files of a job can be requested."""
         with suppress(LookupError):
             self.kept.get(job)
             return True
         return False
 
     def health(self) -> dict[str, object]:
-        """State of the page: its models, and the numbers of running and waiting jobs."""
+        """Return the state of the page: its models, and the numbers of running and waiting jobs."""
         running, waiting = self.scheduler.counts
         jobs = {"running": running, "waiting": waiting}
         return {"status": "ok", "models": list(self.models.names), "jobs": jobs}

@@ -97,7 +97,7 @@ class Upload:
         return f"{listed(names)}, {which}" if names else which
 
     def names(self, tracks: Iterable[int]) -> list[str]:
-        """Names of tracks, given by their numbers in the file."""
+        """Return the names of tracks, given by their numbers in the file."""
         numbers = frozenset(tracks)
         return [row.name for row in self.whole.facts.rows if row.id in numbers]
 
@@ -253,7 +253,7 @@ class Upload:
         )
 
     def timeline(self, score: Score, end_ticks: int = 0) -> TimelineFrame:
-        """Timeline of the file or of a continuation, with bars from the chosen source of beats."""
+        """Return the timeline of the file or a continuation, with bars from the chosen source."""
         return timeline(score, end_ticks, self.prompt.timing.bar_lines(score, end_ticks))
 
     def prompt_frame(self) -> PromptFrame:

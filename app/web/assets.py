@@ -59,7 +59,7 @@ PAGE_STYLE = _STATIC / "page.css"
 
 
 def static(name: str) -> str:
-    """Text of a file of the page."""
+    """Return the text of a file of the page."""
     return (_STATIC / name).read_text(encoding="utf-8")
 
 

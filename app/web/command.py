@@ -134,14 +134,14 @@ def _asked_for(model: str | None, place: Path | None) -> AskedFor:
 
 
 def _whole(text: str) -> int:
-    """Argument type: an integer of at least 0."""
+    """Parse an integer of at least 0."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, expected 0 or more")
     return int(text)
 
 
 def _positive(text: str) -> float:
-    """Argument type: a number above 0."""
+    """Parse a number above 0."""
     with suppress(ValueError):
         if 0 < float(text) < math.inf:
             return float(text)
@@ -149,5 +149,5 @@ def _positive(text: str) -> float:
 
 
 def _seconds(text: str) -> float | None:
-    """Argument type: a number above 0, or 0 for no limit."""
+    """Parse a number above 0, or 0 for no limit."""
     return None if text == "0" else _positive(text)

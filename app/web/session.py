@@ -393,7 +393,7 @@ class Sessions:
             return [n for n in (session.names if session else [name]) if n not in others]
 
     def known_by(self, token: str) -> str | None:
-        """Name of the page with this token, if there is one."""
+        """Return the name of the page with this token, if there is one."""
         if not _TOKEN.fullmatch(token):
             return None
         with self._lock:

@@ -34,7 +34,7 @@ OF_THE_SELECTION = "The selected bars have a length of their own."
 
 
 def session_of(request: gr.Request) -> str:
-    """Name of the caller's session. Raises gr.Error if the request has none."""
+    """Return the name of the caller's session. Raises gr.Error if the request has none."""
     if request.session_hash is None:
         raise gr.Error(
             "found no session_hash in the request, expected that of the session; call through the "
@@ -193,11 +193,11 @@ class View:
         return gr.Slider(info=info, interactive=not is_gap), gr.Radio(interactive=not is_gap)
 
     def _model(self, work: Workspace) -> str:
-        """Name of the model that will be used."""
+        """Return the name of the model that will be used."""
         return work.upload.model.name if work.upload else self.new_model(work)
 
     def unable(self, work: Workspace, style: str) -> str:
-        """Why a style cannot be asked for, as sentences; empty if it can.
+        """Return why a style cannot be asked for, as sentences; empty if it can.
 
         If the choice of the model is automatic, any suitable one will do.
         """
@@ -227,7 +227,7 @@ class View:
         return gr.Radio(value=work.model, info=info)
 
     def _why_not_usual(self, work: Workspace, name: str) -> str:
-        """Why the usual model is not the automatic choice; empty if it is."""
+        """Return why the usual model is not the automatic choice; empty if it is."""
         models, upload = self.studio.models, work.upload
         usual = models.suited(upload.whole.score if upload else music_like(work.band))
         if name == usual:
@@ -238,7 +238,7 @@ class View:
         return f"the {usual} model cannot write these bars" if is_part else ""
 
     def _of_upload(self, work: Workspace) -> tuple[object, ...]:
-        """Values of the card and of the beats."""
+        """Return the values of the card and of the beats."""
         if work.upload is None:
             return work.note, gr.Radio(value="file", visible=False)
         facts = work.upload.whole.facts
@@ -247,7 +247,7 @@ class View:
         return work.note + card(work.upload), beats
 
     def estimate(self, work: Workspace, *, reading: bool = False) -> str:
-        """How long the music will take, or why it cannot be generated, as HTML."""
+        """Return how long the music will take, or why it cannot be generated, as HTML."""
         if reading:
             return READING_NOW
         if work.upload is not None and work.upload.problem:
@@ -261,7 +261,7 @@ class View:
         return f"<p>about <b>{duration(seconds)}</b></p>"
 
     def seconds_needed(self, work: Workspace, length: float) -> float | None:
-        """Estimated time to generate the music; None if nothing is known."""
+        """Return the estimated time to generate the music; None if nothing is known."""
         model = self._model(work)
         prompt = work.upload.prompt if work.upload else None
         bars = length
@@ -275,7 +275,7 @@ class View:
         return None if seconds is None else seconds + work.study * (prompt is not None)
 
     def new_model(self, work: Workspace) -> str:
-        """Name of the model that generates a piece from nothing."""
+        """Return the name of the model that generates a piece from nothing."""
         models = self.studio.models
         return (
             work.model

@@ -58,7 +58,7 @@ def main(
 
 
 def shares_of_chords(score: Score, track: Track, ticks_per_beat: int) -> tuple[float, float]:
-    """Shares of the notes in the chords of a score, among the notes over a chord, and of roots."""
+    """Return the shares of notes in a score's chords, among those over a chord, and of roots."""
     bars = ScoreBars.of(score)
     chords, lines = find_bar_chords(bars), np.asarray(bars.lines)
     inside = roots = heard = 0

@@ -78,7 +78,7 @@ def main(
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process and of those that have ended."""
+    """Return the processor time of this process and of those that have ended."""
     return sum(
         used.ru_utime + used.ru_stime
         for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

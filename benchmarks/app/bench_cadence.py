@@ -85,7 +85,7 @@ def main(
 def _prompts(
     models: Models, data: str, kind: str, every: int
 ) -> Sequence[tuple[str, bytes | None]]:
-    """Names and files to be ended; None: a piece from nothing, by the model of the name."""
+    """Return names and files that are to be ended; None: a new piece, by the model of the name."""
     if kind == "nothing":
         return [(f"{name} {n}", None) for name in models.names for n in range(FROM_NOTHING)][
             ::every
@@ -107,7 +107,7 @@ def _prompts(
 
 
 def _held_back(path: Path, count: int) -> Iterator[tuple[str, Score]]:
-    """Pieces of a corpus that are long enough, and bands or piano music as the corpus is."""
+    """Yield pieces of a corpus that are long enough, and bands or piano music as the corpus is."""
     for name, midi in held_back(path):
         score = read_midi(midi)
         is_piano = {track.program for track in score.tracks} <= set(range(8))
@@ -189,7 +189,7 @@ def judge(score: Score, before: int, bars: int, tonics: Collection[int]) -> Righ
 
 
 def _is_strong(score: Score, place: int, length: int, start: int) -> bool:
-    """Whether a place of a bar is beat 1 or 3, or the middle of a bar of two or four beats."""
+    """Return whether a place is beat 1 or 3, or the middle of a bar of two or four beats."""
     metre = TimeSignature(0, 4, 4)
     for change in score.time_signatures:
         metre = change if change.tick <= start else metre

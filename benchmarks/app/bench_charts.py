@@ -84,7 +84,7 @@ def _played(models: Models, name: str, chart: Sequence[Sequence[Chord]], seed: i
 
 
 def _charts(path: Path, count: int, bars: int) -> Iterator[tuple[Score, list[list[Chord]]]]:
-    """Songs in 4/4, from their first bar with a chord on, and their charts."""
+    """Yield the songs in 4/4, from their first bar with a chord on, and their charts."""
     for _, midi in held_back(path):
         score = read_midi(midi)
         if {(4, 4)} != {change[1:] for change in score.time_signatures}:
@@ -132,7 +132,7 @@ def _in_chord(sounding: set[int], held: set[int], chord: Chord) -> Heard:
 
 
 def lively(score: Score, count: int) -> tuple[float, float]:
-    """Pitched notes a bar, and different rhythms a bar, of the first bars."""
+    """Return the pitched notes a bar, and different rhythms a bar, of the first bars."""
     lines = notated_lines(score, score.end_ticks, count)[: count + 1]
     notes = all_notes(track for track in score.tracks if not track.is_drum)
     onsets = notes[notes[:, 0] < lines[-1], 0]

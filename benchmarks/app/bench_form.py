@@ -46,7 +46,7 @@ def main(seeds: int = 16, models: Sequence[str] = tuple(PROMPTS)) -> None:
 def measure(
     models: Models, name: str, piece: str | None, form: str, seeds: int
 ) -> Iterator[tuple[int, int, list[float]]]:
-    """For each seed the bars that return, those that were to, and their similarities."""
+    """Yield for each seed the bars that return, those that were to, and their similarities."""
     data = None if piece is None else Path(f"examples/{piece}.mid").read_bytes()
     for seed in range(1, seeds + 1):
         bars = sum(int(section[1:]) for section in form.split())

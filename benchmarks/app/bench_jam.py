@@ -82,7 +82,7 @@ def main(
 
 
 def _megabytes() -> float:
-    """Resident size of this process; NaN if it is unknown, as on other systems than Linux."""
+    """Return the resident megabytes of this process; NaN on systems other than Linux."""
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
         return int(status.split("VmRSS:")[1].split()[0]) / 1024

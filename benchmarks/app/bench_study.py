@@ -81,7 +81,7 @@ def main(
 
 
 def excerpts(path: Path, model: MusicModel, bars: int, most: int) -> Iterator[Excerpt]:
-    """Prompts of a corpus, at most `most`."""
+    """Yield the prompts of a corpus, at most `most`."""
     tokenizer, count = model.tokenizer, 0
     with zipfile.ZipFile(path) as archive:
         names = sorted(name for name in archive.namelist() if name.endswith(".mid"))
@@ -125,7 +125,7 @@ def studied(model: MusicModel, excerpt: Excerpt, seconds: float) -> tuple[Decode
 
 
 def nats(decoder: Decoder, excerpt: Excerpt) -> Sequence[float]:
-    """Nats of the tokens after the prompt: alone, and with pointer."""
+    """Return the nats of the tokens after the prompt: alone, and with pointer."""
     [alone] = streaming_nats(decoder, [excerpt.ids], 1024, 1)
     assert decoder.config.pointer is not None
     mixed = pointer_odds(decoder.config.pointer, excerpt.ids).mixed(alone)

@@ -82,7 +82,7 @@ def _row(score: Score, first_bar: int) -> tuple[float, ...]:
 
 
 def _overlap(heard: np.ndarray, new: np.ndarray) -> float:
-    """Overlap of the histograms of two arrays of numbers; NaN if one of them is empty."""
+    """Return the overlap of the histograms of two arrays of numbers; NaN if one is empty."""
     if not (len(heard) and len(new)):
         return float("nan")
     counts = (np.bincount(values, minlength=256) / len(values) for values in (heard, new))

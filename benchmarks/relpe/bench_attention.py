@@ -69,7 +69,7 @@ def heads_first(
 
 
 def installed() -> dict[str, Way]:
-    """All implementations that are installed."""
+    """Return all implementations that are installed."""
     softmax = partial(functional.scaled_dot_product_attention, is_causal=True)
     ways = {
         OURS: Way(ours),
@@ -111,7 +111,7 @@ def prepare(
 
 
 def product_rate(dtype: torch.dtype) -> float:
-    """GFLOP/s of large matrix products with one thread, best of five."""
+    """Return the GFLOP/s of large matrix products with one thread, best of five."""
     torch.set_num_threads(1)
     a, b = torch.randn(2, 1024, 1024).to(dtype).unbind(0)
     times = turns({"product": lambda: torch.mm(a, b)}, 6)["product"]

@@ -96,7 +96,7 @@ def main(
 def milliseconds(
     ways: Mapping[NameT, Callable[[], object]], repeats: int, calls: int
 ) -> dict[NameT, float]:
-    """Median CPU time per call of methods that take turns, after one call of each."""
+    """Return the median CPU time per call of methods that take turns, after one call of each."""
     turns(ways, 1)
     return medians(turns(ways, repeats, calls=calls))
 
@@ -116,7 +116,7 @@ def rows_of(
 
 
 def bytes_read(compiled: CompiledDecoder) -> int:
-    """Bytes of weights, codes and state that a step of one row reads when its windows are full."""
+    """Return the bytes of weights, codes and state that a step of a row reads with full windows."""
     weights, attention = compiled.weights, compiled.attention
     codes = PositionCodes(compiled.decoder, compiled.noise)
     parts = (part if isinstance(part, Matrices) else (part,) for part in weights[1:])
@@ -321,7 +321,7 @@ def rows_of_tokens(compiled: CompiledDecoder, model: Decoder) -> Callable[[int],
 
 
 def losses_of(compiled: CompiledDecoder, model: Decoder, tokens: Sequence[int]) -> np.ndarray:
-    """Nats of each token except the first."""
+    """Return the nats of each token except the first."""
     step = rows_of_tokens(compiled, model)
     losses = []
     for token, following in itertools.pairwise(tokens):
@@ -364,7 +364,7 @@ def long_sequence(model_name: str, marks: list[int]) -> list[tuple[int, float, f
 
 
 def resident_megabytes() -> float:
-    """Resident memory of this process now; NaN on systems other than Linux."""
+    """Return the resident memory of this process now; NaN on systems other than Linux."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

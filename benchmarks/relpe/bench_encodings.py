@@ -28,7 +28,7 @@ SPAN_LENGTH = 8192
 
 
 def prepare(index: int, shape: Shape, method: str, short: bool) -> Callable[[], object]:
-    """One call of a method of a case after another, each with new noise."""
+    """Return one call of a method of a case after another, each with new noise."""
     case, seeds = CASES[index], itertools.count()
     pair = case.pair(shape._replace(length=min(shape.length, 32)) if short else shape)
     function = pair.methods[method]

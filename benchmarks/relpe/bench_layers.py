@@ -90,7 +90,7 @@ def train(layer: relpe.Attention, x: Tensor) -> None:
 
 
 def tensors(state: object) -> Iterator[Tensor]:
-    """All tensors of a state, which consists of nested tuples."""
+    """Yield all tensors of a state, which consists of nested tuples."""
     if isinstance(state, Tensor):
         yield state
     elif isinstance(state, tuple):

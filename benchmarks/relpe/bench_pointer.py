@@ -81,7 +81,7 @@ def pointer_of(tokenizer: Remi) -> PointerConfig:
 
 
 def long_prompt(tokenizer: Remi, path: Path, length: int) -> np.ndarray:
-    """At least `length` ids of a repeated file, followed by the Bar token of a new bar."""
+    """Return at least `length` ids of a repeated file, followed by the Bar token of a new bar."""
     ids = np.asarray(tokenizer.encode(read_midi(path.read_bytes())).ids)
     bars = np.flatnonzero(ids == BAR)
     once = ids[bars[0] : bars[-1]]
@@ -92,7 +92,7 @@ def long_prompt(tokenizer: Remi, path: Path, length: int) -> np.ndarray:
 def step_times(
     decoder: Decoder, tokenizer: Remi, ids: np.ndarray, rows: int, steps: int
 ) -> tuple[float, float]:
-    """Median CPU milliseconds of a step of all rows, without and with a pointer."""
+    """Return the median CPU milliseconds of a step of all rows, without and with a pointer."""
     grammar = tokenizer.grammar(tempo="never", time_signature=False, end=False)
     rule = rule_after_prompt(ids, grammar, BarLimit(0, 10_000))
     start = max(len(ids) - READ, 0)
@@ -115,7 +115,7 @@ def step_times(
 
 
 def pointer_times(marks: Sequence[int]) -> list[tuple[int, float]]:
-    """Microseconds of CPU time per token of a random sequence, at each of `marks`.
+    """Return the microseconds of CPU time per token of a random sequence, at each of `marks`.
 
     For each token, the pointer reads it and is mixed with 100 logits. Results are means over the
     last tenth of the tokens before the mark, at most 10,000.

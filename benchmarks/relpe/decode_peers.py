@@ -36,7 +36,7 @@ class Size(NamedTuple):
         return f"d{self.width} L{self.layers}"
 
     def config(self) -> DecoderConfig:
-        """Our decoder of this size: linear attention with relu features, sine SPE with 64 draws."""
+        """Return our decoder of this size: linear attention, relu features, SPE with 64 draws."""
         return DecoderConfig(
             vocabulary_size=VOCABULARY,
             width=self.width,
@@ -74,7 +74,7 @@ class StaticCache(nn.Module):
         self.place = context
 
     def forward(self, token: Tensor) -> Tensor:
-        """Logits (v,) after `token` (); its keys and values are added to the cache."""
+        """Return the logits (v,) after `token` (); its keys and values are added to the cache."""
         x, size, place = self.embedding(token)[None], self.size, self.place
         head = size.width // size.heads
         angle = place / 10_000 ** (torch.arange(0, head, 2) / head)
@@ -169,7 +169,7 @@ def gpt2(size: Size, context: int) -> Callable[[], object] | None:
 
 
 def onnx_products(size: Size, *, int8: bool) -> Callable[[], object] | None:
-    """Only the matrix products of one token, by ONNX Runtime on one thread.
+    """Return only the matrix products of one token, by ONNX Runtime on one thread.
 
     A whole step takes longer, since it also computes norms, codes and attention. None if ONNX
     Runtime is not installed.

@@ -112,7 +112,7 @@ def inputs(shape: Shape, dtype: torch.dtype, count: int = 2) -> list[Tensor]:
 
 
 def line(shape: Shape) -> Tensor:
-    """Positions (1, l, 1)."""
+    """Return the positions (1, l, 1)."""
     return torch.arange(shape.length)[None, :, None]
 
 
@@ -188,7 +188,7 @@ def algebraic(shape: Shape, dtype: torch.dtype) -> Pair:
 
 
 def random_heaps(nodes: int) -> Tensor:
-    """Heap ids of the nodes of a binary tree that grows by two children at a random leaf."""
+    """Return heap ids of the nodes of a binary tree that grows by two children at a random leaf."""
     leaves, heaps = [1], [1]
     while len(heaps) < nodes:
         leaf = leaves.pop(int(torch.randint(len(leaves), ())))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def convolved_codes(
     encoding: FilteredNoise, state: FilteredNoiseState, length: int, *, same_noise: bool
 ) -> tuple[Tensor, Tensor]:
-    """Codes of queries and keys (l, h, d, r), by a grouped convolution (Liutkus et al., 2021, 3.2).
+    """Return codes of queries and keys (l, h, d, r) by a convolution (Liutkus et al., 2021, 3.2).
 
     As in the original, positions are contiguous in memory. The noise is that of the state or, as in
     the original, drawn at once, but only as much as needed.
@@ -51,7 +51,7 @@ def convolved_codes(
 
 
 def doubled_powers(one: Tensor, length: int) -> Tensor:
-    """Powers 0 to length - 1 (l, h, d, d) of maps (h, d, d), by repeated doubling.
+    """Return the powers 0 to length - 1 (l, h, d, d) of maps (h, d, d), by repeated doubling.
 
     As in Kogkalidis et al. (2024): one table for all positions.
     """

@@ -63,16 +63,12 @@ CPU_LIMIT_S = 150
 TIMEOUT_S = 900
 """Seconds after which they count as waiting without an end."""
 PRELOADED = (
-    *("torch", "numpy", "numba", "scipy.stats", "hypothesis", "pytest", "matplotlib.pyplot"),
-    *("lightning_fabric", "gradio", "jaxtyping", "beartype.claw", "miditoolkit", "pretty_midi"),
+    "torch numpy numba scipy.stats hypothesis pytest matplotlib.pyplot lightning_fabric gradio "
+    "jaxtyping beartype.claw miditoolkit pretty_midi"
 )
 """Libraries that are imported once and shared by the test runs, which are forked."""
-OPTIONS = (
-    *("-x", "-q", "-p", "no:cacheprovider", "--assert=plain"),
-    # of plugins that the libraries import
-    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
-)
-"""Options of pytest."""
+OPTIONS = "-x -q -p no:cacheprovider --assert=plain -W ignore::pytest.PytestAssertRewriteWarning"
+"""Options of pytest; it would warn of plugins that the libraries import."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +214,7 @@ class _Finder(ast.NodeVisitor):
 
 
 def candidates(root: Path) -> Iterator[tuple[Mutant, bytes]]:
-    """All mutants of the committed files below a folder, with the text of the changed file."""
+    """Yield all mutants of committed files below a folder, with the text of the changed file."""
     command = ["git", "ls-files", *(f"{package}/*.py" for package in PACKAGES)]
     names = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout
     for name in names.split():
@@ -230,26 +226,23 @@ def draw(count: int, seed: int) -> list[Mutant]:
     by_kind: dict[str, list[Mutant]] = {kind: [] for kind in KINDS}
     for mutant, _ in candidates(ROOT):
         by_kind[mutant.kind].append(mutant)
-    chance = random.Random(seed)
-    drawn = [
-        mutant
-        for number, kind in enumerate(KINDS)
-        for mutant in chance.sample(
-            by_kind[kind], count // len(KINDS) + (number < count % len(KINDS))
-        )
-    ]
-    chance.shuffle(drawn)
+    rng = random.Random(seed)
+    drawn: list[Mutant] = []
+    for number, kind in enumerate(KINDS):
+        share = len(range(number, count, len(KINDS)))
+        drawn += rng.sample(by_kind[kind], share)
+    rng.shuffle(drawn)
     return drawn
 
 
 def find(mutants: Sequence[Mutant], root: Path) -> list[tuple[Mutant, bytes] | None]:
-    """Each mutant in the code as it is now, with the changed file; None: its code is gone.
+    """Return each mutant in the code as it is now, with the changed file; None: its code is gone.
 
     Code that has moved is found in another file, or in a function of another name, if there is only
     one such place.
     """
-    there = list(candidates(root))
-    in_file = {(mutant.file, *mutant.key): pair for pair in there for mutant in pair[:1]}
+    pairs = list(candidates(root))
+    in_file = {(pair[0].file, *pair[0].key): pair for pair in pairs}
     rules: list[Callable[[Mutant], tuple]] = [
         lambda mutant: mutant.key,
         lambda mutant: (mutant.function.rpartition(".")[2], *mutant.key[1:]),
@@ -258,7 +251,7 @@ def find(mutants: Sequence[Mutant], root: Path) -> list[tuple[Mutant, bytes] | N
     tables: list[dict[tuple, list[tuple[Mutant, bytes]]]] = []
     for rule in rules:
         table: dict[tuple, list[tuple[Mutant, bytes]]] = {}
-        for pair in there:
+        for pair in pairs:
             table.setdefault(rule(pair[0]), []).append(pair)
         tables.append(table)
 
@@ -299,7 +292,7 @@ class Tester:
         )
 
     def passes(self, tests: Sequence[str]) -> bool:
-        """Whether tests pass with the files as they are in the folder."""
+        """Return whether tests pass with the files as they are in the folder."""
         assert self.server.stdin is not None
         assert self.server.stdout is not None
         self.server.stdin.write(" ".join(tests) + "\n")
@@ -316,7 +309,7 @@ class Tester:
 def serve() -> None:
     """Read names of tests from standard input, a line for each run; print the exit codes."""
     sys.path.insert(0, str(Path.cwd()))
-    for name in PRELOADED:
+    for name in PRELOADED.split():
         __import__(name)
     for line in sys.stdin:
         child = os.fork()
@@ -329,7 +322,7 @@ def serve() -> None:
                 os.dup2(nowhere, stream)
             import pytest
 
-            os._exit(int(pytest.main([*OPTIONS, *line.split()])))
+            os._exit(int(pytest.main([*OPTIONS.split(), *line.split()])))
         _, status = os.waitpid(child, 0)
         # servers that a killed test has left
         subprocess.run(["pkill", "-9", "-s", str(child)], check=False)
@@ -340,7 +333,7 @@ def run(mutants: Sequence[Mutant], output: Path, processes: int) -> list[Result]
     """Run the tests of each mutant; results are added to a file as they come."""
     done: dict[tuple, Result] = {}
     if output.exists():
-        done = {(one.file, *one.mutant.key): one for one in read(output)}
+        done = {(result.file, *result.mutant.key): result for result in read(output)}
     folder = Path(tempfile.mkdtemp(prefix="mutants-"))
     testers = [Tester(folder / str(number)) for number in range(processes)]
     free, lock = [*testers], Lock()
@@ -358,7 +351,8 @@ def run(mutants: Sequence[Mutant], output: Path, processes: int) -> list[Result]
             free.append(tester)
         with lock:
             done[mutant.file, *mutant.key] = result
-            write([done[key] for key in ((m.file, *m.key) for m in mutants) if key in done], output)
+            keys = ((mutant.file, *mutant.key) for mutant in mutants)
+            write([done[key] for key in keys if key in done], output)
             bar.update()
 
     try:
@@ -380,9 +374,9 @@ def _test(
         return Result(**asdict(mutant), result="gone")
     now, content = place
     tests = mirrored(now.file, tester.folder)
-    name = tests[0] if len(tests) == 1 else str(Path(tests[0]).parent) if tests else ""
     if not tests:
         return Result(**asdict(mutant), result="survived")
+    name = tests[0] if len(tests) == 1 else str(Path(tests[0]).parent)
     if name not in passed:
         passed[name] = tester.passes(tests)
     if not passed[name]:
@@ -417,7 +411,7 @@ def write(results: Sequence[Mutant | Result], path: Path) -> None:
             stream, [field.name for field in fields(results[0])], lineterminator="\n"
         )
         writer.writeheader()
-        writer.writerows(asdict(one) for one in results)
+        writer.writerows(asdict(result) for result in results)
     partial.replace(path)
 
 
@@ -442,15 +436,17 @@ def main() -> int:
     if options.command == "draw":
         write(draw(options.count, options.seed), options.output)
         return 0
-    results = run([one.mutant for one in read(options.mutants)], options.output, options.processes)
-    for result in ("killed", "survived", "gone", "tests fail without it"):
-        print(result, sum(one.result == result for one in results))
+    mutants = [result.mutant for result in read(options.mutants)]
+    results = run(mutants, options.output, options.processes)
+    for outcome in ("killed", "survived", "gone", "tests fail without it"):
+        print(outcome, sum(result.result == outcome for result in results))
     if options.compare is None:
         return 0
-    before = {one.mutant: one.result for one in read(options.compare)}
-    lost = [one for one in results if one.result == "survived" and before[one.mutant] == "killed"]
-    for one in lost:
-        print(f"no longer killed: {one.file} {one.function}: {one.line} ({one.change})")
+    before = {result.mutant: result.result for result in read(options.compare)}
+    survivors = [result for result in results if result.result == "survived"]
+    lost = [result for result in survivors if before[result.mutant] == "killed"]
+    for result in lost:
+        print(f"no longer killed: {result.file} {result.function}: {result.line} ({result.change})")
     return int(bool(lost))
 
 

@@ -17,7 +17,7 @@ _GAP_BEATS = 2.5
 
 
 def _chords(onsets: np.ndarray, pitches: np.ndarray, apart: float) -> tuple[np.ndarray, np.ndarray]:
-    """Onsets (n,) of the chords, and which pitches each has (n, 128)."""
+    """Return the onsets (n,) of the chords, and which pitches each has (n, 128)."""
     begins = np.append(True, np.diff(onsets) > apart)
     chord = np.cumsum(begins) - 1
     roll = np.zeros((int(chord[-1]) + 1, 128), np.float32)
@@ -66,7 +66,7 @@ def align(score: Score, recording: Score) -> tuple[Performance, float] | None:
 
 
 def _path(written: np.ndarray, heard: np.ndarray) -> np.ndarray:
-    """Pairs (k, 2) of a chord of the score and one of the recording, both ascending."""
+    """Return the pairs (k, 2) of a chord of the score and one of the recording, both ascending."""
     sizes, extras = written.sum(axis=1), _EXTRA * heard.sum(axis=1)
     total = np.zeros(len(heard) + 1, np.float32)
     moves = np.zeros((len(written), len(heard) + 1), np.int8)

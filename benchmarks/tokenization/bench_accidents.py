@@ -36,7 +36,7 @@ SPLITS = {"test", "validation", "val"}
 
 
 def held_out(path: Path) -> Iterator[Score]:
-    """Pieces of the held-out splits, by `splits.json` in the zip or by their folders."""
+    """Yield the pieces of the held-out splits, by `splits.json` in the zip or by their folders."""
     with zipfile.ZipFile(path) as archive:
         listed = [name for name in archive.namelist() if name.endswith("splits.json")]
         splits = json.loads(archive.read(listed[0])) if listed else {}
@@ -52,7 +52,7 @@ def held_out(path: Path) -> Iterator[Score]:
 
 
 def passages(score: Score, bars: int, *, everywhere: bool) -> Iterator[Score]:
-    """Prompts with the bars that follow: the first one, or all that follow each other."""
+    """Yield the prompts with the bars that follow: the first one, or all that follow each other."""
     counted = ScoreBars.of(score)
     last = counted.num_bars - bars
     for first in range(0, last + 1 if everywhere else min(last + 1, 1), bars):

@@ -83,7 +83,7 @@ class Measures(NamedTuple):
 
 
 def f_measure(estimated: np.ndarray, true_beats: np.ndarray) -> float:
-    """F-measure of beats (n,) against (m,), in ascending seconds; each is matched at most once."""
+    """Return the F-measure of beats (n,) and (m,), in ascending seconds; each is matched once."""
     if not len(estimated) or not len(true_beats):
         return 0.0
     nearest = np.abs(estimated[:, None] - true_beats).argmin(axis=1)
@@ -107,7 +107,7 @@ def recorded(data: Path, split: str) -> Iterator[Performance]:
 
 
 def annotated(data: Path, names: list[str]) -> Iterator[Performance]:
-    """POP909's own files with its annotated beats."""
+    """Yield POP909's own files with its annotated beats."""
     with zipfile.ZipFile(data / "pop909" / "pop909.zip") as archive:
         for name in names:
             song = Path(name).stem
@@ -122,7 +122,7 @@ def annotated(data: Path, names: list[str]) -> Iterator[Performance]:
 
 
 def kinds(data: Path, split: str, pieces: int) -> Iterator[tuple[str, Iterator[Performance]]]:
-    """Names of kinds of performances, and the performances."""
+    """Yield the names of kinds of performances, and the performances."""
     yield "recorded", recorded(data, split)
     songs = spread(score_names(data, "pop909", split), pieces)
     yield "pop909 original", annotated(data, songs)
@@ -137,7 +137,7 @@ def kinds(data: Path, split: str, pieces: int) -> Iterator[tuple[str, Iterator[P
 
 
 def tracker_of(revision: str) -> Callable[[Score], Beats]:
-    """`estimate_beats` as it was at a revision of the repository."""
+    """Return `estimate_beats` as it was at a revision of the repository."""
     module = types.ModuleType("tracker_of_revision")
     for path in ("tokenization/analysis/beats.py", "tokenization/analysis/beat_tracker.py"):
         shown = subprocess.run(["git", "show", f"{revision}:{path}"], capture_output=True)

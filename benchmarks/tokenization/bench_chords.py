@@ -39,7 +39,7 @@ FAMILIES = np.array([0, 1, 2, 3, 0, 0, 1, 2, 2, 4, 4, NO_CHORD])
 
 
 def chord_index(name: str) -> int:
-    """Index of an annotated chord such as `Eb:min7/b3`: 11 root + quality, or NO_CHORD."""
+    """Return the index of a chord such as `Eb:min7/b3`: 11 root + quality, or NO_CHORD."""
     if name == "N":
         return NO_CHORD
     root, quality = name.split(":")

@@ -40,7 +40,7 @@ class Errors(NamedTuple):
 
 
 def errors(score: Score, positions: int) -> Errors:
-    """Errors of a score on a grid of `positions` per quarter note."""
+    """Return the errors of a score on a grid of `positions` per quarter note."""
     # at this resolution, times of the file and of the grid are integers
     resolution = score.ticks_per_beat * positions
     changes = score.tempos or (Tempo(0, 120.0),)
@@ -114,7 +114,7 @@ def main(corpora: Sequence[str], /, *, files: int | None = None) -> None:
 
 
 def mean_and_p95(values: np.ndarray) -> tuple[float, float]:
-    """Mean and 95th percentile; NaN if there are no values."""
+    """Return the mean and 95th percentile; NaN if there are no values."""
     if not len(values):
         return float("nan"), float("nan")
     return float(values.mean()), float(np.percentile(values, 95))

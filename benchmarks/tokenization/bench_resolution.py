@@ -35,24 +35,24 @@ of the vocabulary."""
 
 
 def level(velocities: np.ndarray) -> np.ndarray:
-    """Level of MIDI velocities in decibels below the loudest."""
+    """Return the level of MIDI velocities in decibels below the loudest."""
     return 40 * np.log10(np.maximum(velocities, 1) / 127)
 
 
 def lengths(whole: int, per_octave: int) -> np.ndarray:
-    """All lengths up to `whole` steps, then `per_octave` per octave up to 768 steps."""
+    """Return all lengths up to `whole` steps, then `per_octave` per octave up to 768 steps."""
     octaves = np.log2(768 / whole)
     more = whole * 2 ** (np.arange(1, int(octaves * per_octave) + 1) / per_octave)
     return np.array([*range(1, whole + 1), *np.floor(more + 0.5)])
 
 
 def nearest(values: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Index of the nearest known value of each."""
+    """Return the index of the nearest known value of each."""
     return np.searchsorted((table[1:] + table[:-1]) / 2, values, "right")
 
 
 def entropies(values: list[np.ndarray]) -> tuple[float, float]:
-    """Bits per value: without any context, and given the value before it in the same piece."""
+    """Return the bits per value: without context, and given the value before it in the piece."""
 
     def bits(keys: np.ndarray) -> float:
         _, counts = np.unique(keys, return_counts=True)
@@ -64,7 +64,7 @@ def entropies(values: list[np.ndarray]) -> tuple[float, float]:
 
 
 def notes_of(score: Score) -> tuple[np.ndarray, np.ndarray]:
-    """Velocities and lengths in steps of all notes but those of drums, in the order of onsets."""
+    """Return velocities and lengths in steps of all notes but those of drums, by onset."""
     tables = [track.notes for track in score.tracks if not track.is_drum]
     notes = np.concatenate([np.empty((0, 4), np.int64), *tables])
     notes = notes[np.lexsort((notes[:, 2], notes[:, 0]))]

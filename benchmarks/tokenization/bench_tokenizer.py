@@ -40,11 +40,11 @@ class Codec(NamedTuple):
     write: Callable[[Any], bytes]
 
     def file(self, sequence: Any) -> bytes:  # noqa: ANN401  every library has its own type
-        """From ids to the bytes of a file."""
+        """Return the bytes of a file from its ids."""
         return self.write(self.decode(sequence))
 
     def ids(self, content: bytes) -> Any:  # noqa: ANN401  every library has its own type
-        """Ids of a file."""
+        """Return the ids of a file."""
         return self.encode(self.parse(content))
 
 
@@ -66,7 +66,7 @@ def ours(preset: str) -> Codec:
 
 
 def miditok_remi(*, with_tempo: bool = True, with_programs: bool = False) -> Codec:
-    """MidiTok's REMI on twelve positions per quarter; tempos, metres and programs are optional."""
+    """Return MidiTok's REMI on twelve positions per quarter; tempos, metres, programs optional."""
     remi = miditok.REMI(
         miditok.TokenizerConfig(
             pitch_range=(0, 127) if with_programs else (21, 109),
@@ -114,7 +114,7 @@ COMPARED = (
 
 
 def milliseconds(step: Callable[[Any], Any], inputs: Sequence[Any]) -> float:
-    """CPU time of one step per file."""
+    """Return the CPU time of one step per file."""
     begin = time.process_time()
     for value in inputs:
         step(value)
@@ -124,7 +124,7 @@ def milliseconds(step: Callable[[Any], Any], inputs: Sequence[Any]) -> float:
 def measure(
     our_codec: Codec, other: Codec, step: str, files: Sequence[bytes], num_rounds: int
 ) -> tuple[float, ...]:
-    """Milliseconds of both; median, lowest and highest ratio, and the ratio of the best times."""
+    """Return milliseconds of both; median, lowest and highest ratio, and that of the best times."""
     works: list[tuple[Callable[[Any], Any], Sequence[Any]]] = []
     for codec in (our_codec, other):
         inputs: Sequence[Any] = files
@@ -152,7 +152,7 @@ def measure(
 
 
 def grown_megabytes(name: str, files: Sequence[bytes]) -> float:
-    """Memory by which this process grows when a codec encodes and decodes files."""
+    """Return the memory by which this process grows when a codec encodes and decodes files."""
     codec = CODECS[name]()
     return growth(lambda: [codec.decode(codec.ids(content)) for content in files])
 

@@ -17,7 +17,7 @@ Deformation = Callable[[Score, np.random.Generator], Score]
 
 
 def jitter(milliseconds: float) -> Deformation:
-    """Each note begins early or late, by a standard deviation."""
+    """Begin each note early or late, by a standard deviation."""
 
     def deform(score: Score, rng: np.random.Generator) -> Score:
         return _moved(score, lambda notes, track: rng.normal(0, milliseconds, len(notes)))
@@ -26,7 +26,7 @@ def jitter(milliseconds: float) -> Deformation:
 
 
 def late(milliseconds: float) -> Deformation:
-    """One track is late, the first of several; all notes if there is only one track."""
+    """Delay one track, the first of several; all notes if there is only one track."""
     return lambda score, rng: _moved(
         score, lambda notes, track: np.full(len(notes), milliseconds if track == 0 else 0.0)
     )
@@ -47,7 +47,7 @@ def strum(milliseconds: float) -> Deformation:
 
 
 def swing(share: float, steps: int) -> Deformation:
-    """Every second of `steps` equal parts of a quarter begins at `share` of its pair."""
+    """Begin every second of `steps` equal parts of a quarter at `share` of its pair."""
 
     def deform(score: Score, rng: np.random.Generator) -> Score:
         pair = 2 * score.ticks_per_beat / steps
@@ -63,7 +63,7 @@ def swing(share: float, steps: int) -> Deformation:
 
 
 def graces(score: Score, rng: np.random.Generator) -> Score:
-    """Every second note has a grace note of 40 ms before it."""
+    """Add a grace note of 40 ms before every second note."""
     step = _ticks(score, 40.0)
 
     def add(notes: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ def features(score: Score) -> list[float]:
 
 
 def logistic_regression(table: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Coefficients by Newton's method, slightly regularised; both classes weigh the same."""
+    """Return coefficients by Newton's method, slightly regularised; both classes weigh alike."""
     weight = np.where(target, 0.5 / target.mean(), 0.5 / (1 - target.mean()))
     coefficients = np.zeros(table.shape[1])
     for _ in range(100):

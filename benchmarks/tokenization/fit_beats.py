@@ -72,7 +72,7 @@ class Network(nn.Module):
             nn.init.constant_(cast("torch.Tensor", self.last.bias), -3)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Log-odds (b, frames, 2) of features (b, frames, NUM_FEATURES)."""
+        """Return the log-odds (b, frames, 2) of features (b, frames, NUM_FEATURES)."""
         hidden = self.first(features.transpose(1, 2)).relu()
         for dilated, mix in zip(self.dilated, self.mix, strict=True):
             hidden = hidden + mix(dilated(hidden).relu())
@@ -96,7 +96,7 @@ class Network(nn.Module):
 
 
 def example(performance: Performance) -> tuple[np.ndarray, np.ndarray]:
-    """Features (frames, NUM_FEATURES) and targets (frames, 2) of a performance."""
+    """Return the features (frames, NUM_FEATURES) and targets (frames, 2) of a performance."""
     features, start, _ = frames_of(performance.score)
     targets = np.zeros((len(features), 2), np.float32)
     beats = np.rint((performance.beats - start) * RATE).astype(np.int64)
@@ -111,7 +111,7 @@ def example(performance: Performance) -> tuple[np.ndarray, np.ndarray]:
 def batch(
     scores: dict[str, list[Score]], draw: random.Random
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Features, targets and a mask of frames, of excerpts of new performances."""
+    """Return the features, targets and a mask of frames, of excerpts of new performances."""
     features = np.zeros((NUM_ROWS, FRAMES, NUM_FEATURES), np.float32)
     targets = np.zeros((NUM_ROWS, FRAMES, 2), np.float32)
     mask = np.zeros((NUM_ROWS, FRAMES, 1), np.float32)
@@ -155,7 +155,7 @@ def fit(scores: dict[str, list[Score]], seconds: float, seed: int) -> Network:
 
 
 def fit_confidence(performances: list[Performance], weights: dict[str, np.ndarray]) -> np.ndarray:
-    """Coefficients of the logistic regression of the F-measure on the evidence of the beats.
+    """Return coefficients of the logistic regression of F-measures on the evidence of beats.
 
     `weights` are those of the network.
     """

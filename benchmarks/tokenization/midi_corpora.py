@@ -16,7 +16,7 @@ ItemT = TypeVar("ItemT")
 
 
 def midi_files(corpus: str) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of a corpus, in the order of paths."""
+    """Yield the paths and contents of a corpus, in the order of paths."""
     path, _, part = corpus.partition("#")
     if Path(path).is_dir():
         for file in sorted(Path(path).rglob("*.mid")):
@@ -30,12 +30,12 @@ def midi_files(corpus: str) -> Iterator[tuple[str, bytes]]:
 
 
 def spread(items: list[ItemT], at_most: int) -> list[ItemT]:
-    """At most `at_most` items, evenly spread, and at least one if there are any."""
+    """Return at most `at_most` items, evenly spread, and at least one if there are any."""
     return items[:: max(1, -(-len(items) // max(1, at_most)))]
 
 
 def scores_of(corpus: str, at_most: int | None) -> list[Score]:
-    """Scores of a corpus: of `at_most` files, evenly spread, or of all files if it is None.
+    """Return the scores of a corpus: of `at_most` files, evenly spread, or of all if it is None.
 
     Files that cannot be read are named on standard error.
     """

@@ -39,7 +39,7 @@ class Performance(NamedTuple):
 
 
 def score_names(folder: Path, corpus: str, split: str) -> list[str]:
-    """Names of the scores of a corpus with a piano, or of quartets, that have usual metres."""
+    """Return the names of scores of a corpus with a piano, or of quartets, in usual metres."""
     if corpus == "pop909":
         splits = json.loads((folder / corpus / "splits.json").read_text(encoding="utf-8"))
         return [f"pop909/solo/{name}.mid" for name in splits[split]]
@@ -68,7 +68,7 @@ def _is_for_keyboard(instruments: str, *, alone: bool) -> bool:
 
 
 def read_scores(folder: Path, corpus: str, names: list[str]) -> Iterator[tuple[str, Score]]:
-    """Scores by name; those that cannot be read are left out."""
+    """Yield the scores by name; those that cannot be read are left out."""
     with zipfile.ZipFile(folder / corpus / f"{corpus}.zip") as archive:
         for name in names:
             try:
@@ -78,7 +78,7 @@ def read_scores(folder: Path, corpus: str, names: list[str]) -> Iterator[tuple[s
 
 
 def metrical_beats(score: Score) -> tuple[np.ndarray, np.ndarray]:
-    """Ticks of the beats, and indices of those that begin bars.
+    """Return the ticks of the beats, and indices of those that begin bars.
 
     A beat is the unit of the time signature, and three of them in compound metres (6, 9, 12).
     """
@@ -163,7 +163,7 @@ def perform(score: Score, seed: int, strength: float | None = None) -> Performan
 
 
 def _log_periods(rng: np.random.Generator, count: int, lines: np.ndarray) -> np.ndarray:
-    """Deviations (count,) of the logarithm of the beats' lengths."""
+    """Return the deviations (count,) of the logarithm of the beats' lengths."""
     beat = np.arange(count)
 
     def noise(every: float, deviation: float) -> np.ndarray:

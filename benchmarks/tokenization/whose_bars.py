@@ -68,7 +68,7 @@ def retimed(score: Score) -> Score:
 
 
 def examples(data: Path, split: str, count: int) -> Iterator[Example]:
-    """Examples of a split with enough notes; those of `train` have the deformations of `FITTED`."""
+    """Return examples of a split with enough notes; those of `train` are deformed by `FITTED`."""
     return (
         example
         for example in _examples(data, split, count)

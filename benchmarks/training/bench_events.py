@@ -61,7 +61,7 @@ class Trained:
         self.times: list[tuple[float, float, float]] = []
 
     def step(self, batch: torch.Tensor) -> None:
-        """One step on tokens (b, l + 1)."""
+        """Train one step on tokens (b, l + 1)."""
         moments = [time.process_time()]
         state = self.decoder.init_state(len(batch), seed=1)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.bfloat16):

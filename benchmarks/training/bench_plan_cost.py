@@ -87,7 +87,7 @@ def main(
 def of_model(
     model: str, data: Path, split: str, most: int
 ) -> dict[str, tuple[int, int, dict[str, float]]]:
-    """Numbers of pieces and notes, and nats per note by part, with and without plans."""
+    """Return the numbers of pieces and notes, and nats per note by part, with and without plans."""
     subject = load_subject(model, data, "best")
     corpus = load_split(data, split)
     indices = spread(list(range(len(corpus))), most)
@@ -112,7 +112,7 @@ def of_model(
 
 
 def transposed(plans: list[NDArray[np.int32]], tokenizer: Remi) -> Iterator[NDArray[np.integer]]:
-    """Plans in all 12 transpositions."""
+    """Yield the plans in all 12 transpositions."""
     for shift in SHIFTS:
         for plan in plans:
             moved = tokenizer.transpose(plan, shift)

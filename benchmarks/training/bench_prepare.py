@@ -48,7 +48,7 @@ GROOVE = Augmentation(program=0.5, drums=0.3, dropped=0.1, velocity=0.5, tempo=1
 
 
 def random_score(seed: int, bars: int) -> Score:
-    """Random notes, eight per bar."""
+    """Return random notes, eight per bar."""
     draw, size = np.random.default_rng(seed), 8 * bars
     onsets = np.sort(draw.integers(0, bars * 48, size)) * 40
     lengths, velocities = draw.integers(1, 25, size) * 40, draw.integers(40, 100, size)
@@ -57,7 +57,7 @@ def random_score(seed: int, bars: int) -> Score:
 
 
 def make_files(folder: Path, count: int) -> None:
-    """Files of 24 bars, in 250 folders."""
+    """Write files of 24 bars in 250 folders."""
     for number in range(count):
         path = folder / f"{number % 250:03}" / f"{number:07}.mid"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def make_files(folder: Path, count: int) -> None:
 
 
 def memory_mb() -> dict[str, float]:
-    """Memory of this process in MB: allocated, of mapped files, and the peak of both together."""
+    """Return this process's memory in MB: allocated, mapped files, and the peak of the sum."""
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     names = {"anonymous": "RssAnon", "mapped": "RssFile", "peak": "VmHWM"}
     return {name: int(status[key].split()[0]) / 1e3 for name, key in names.items()}

@@ -98,14 +98,14 @@ def _row(
 
 
 def _best(group: Continued, count: int) -> int:
-    """Place of the best of the first takes, after the real continuation."""
+    """Return the place of the best of the first takes, after the real continuation."""
     stop = group.prompt_bars + group.bars
     takes = [judge(score, group.prompt_bars, stop) for score in group.new[:count]]
     return rank(takes, group.prompt_bars, stop).order[0] + 1
 
 
 def _log_likelihoods(model: str, data: Path, groups: Sequence[Continued]) -> NDArray[np.float64]:
-    """Mean log-likelihoods of the tokens of the new bars (groups, 1 + takes)."""
+    """Return the mean log-likelihoods of the tokens of the new bars (groups, 1 + takes)."""
     subject = load_subject(model, data, "best")
     decoder, families = subject.decoder, subject.tokenizer.families
     rows: list[list[float]] = []
@@ -120,7 +120,7 @@ def _log_likelihoods(model: str, data: Path, groups: Sequence[Continued]) -> NDA
 
 
 def _second(real: Sequence[Score], scores: Sequence[Score], first: int, stop: int) -> float:
-    """Area under the curve of a judge by other measures, each half judged by the other's judge."""
+    """Return the area under a judge's curve by other measures, each half judged by the other's."""
     examples = [
         [MeasuredMusic((0, 0), is_real, _others(score, first, stop)) for score in group]
         for is_real, group in ((True, real), (False, scores))
@@ -134,7 +134,7 @@ def _second(real: Sequence[Score], scores: Sequence[Score], first: int, stop: in
 
 
 def _others(score: Score, first: int, stop: int) -> dict[str, float]:
-    """Measures that the ranking never uses, each less that of the prompt."""
+    """Return the measures that the ranking never uses, each less that of the prompt."""
     notes = BarNotes.of(score).between(0, stop)
     parts = notes.between(0, first), notes.between(first)
     measures: dict[str, float] = {}

@@ -42,7 +42,7 @@ def main(
 
 
 def measure(config: str, length: int, way: Way, cut: int | None) -> tuple[float, float, float]:
-    """Megabytes before the step, and at most; seconds of the step."""
+    """Return the megabytes before the step, and at most; seconds of the step."""
     torch.set_num_threads(1)
     path = Path(training.__file__).parent / "configs" / f"{config}.yaml"
     model = build_experiment(read_yaml(path)).task.model

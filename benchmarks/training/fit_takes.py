@@ -83,7 +83,7 @@ def main(
 
 
 def area_under_curve(scores: NDArray[np.float64], is_real: NDArray[np.bool_]) -> float:
-    """Probability that a real one of `scores` (n,) is above a generated one."""
+    """Return the probability that a real one of `scores` (n,) is above a generated one."""
     pairs = scores[is_real][:, None] - scores[~is_real]
     return float((pairs > 0).mean() + (pairs == 0).mean() / 2)
 
@@ -152,7 +152,7 @@ def _examples(groups: Iterable[Continued]) -> list[MeasuredMusic]:
 
 
 def fit(examples: Sequence[MeasuredMusic]) -> Judge:
-    """Logistic regression with a quadratic penalty; both classes have the same weight."""
+    """Fit a logistic regression with a quadratic penalty; both classes have the same weight."""
     names = tuple(examples[0].measures)
     values = np.array([list(example.measures.values()) for example in examples])
     values[~np.isfinite(values)] = np.nan

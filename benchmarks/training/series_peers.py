@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def accuracy(model, name: str, *, equal: bool = False) -> tuple[float, float]:  # noqa: ANN001 - of aeon
-    """Share of right classes on TEST after training on TRAIN, and seconds of both."""
+    """Return the share of right classes on TEST after training on TRAIN, and seconds of both."""
     parts = []
     for part in ("train", "test"):
         if equal and name in EQUAL:

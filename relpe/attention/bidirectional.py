@@ -43,7 +43,7 @@ class BidirectionalAttention(nn.Module):
         biases: bool = False,
         order: Order = None,
     ) -> None:
-        """Attention with new weights.
+        """Make an attention with new weights.
 
         Raises:
             ValueError: this kind of attention is defined only with causality, or only without.
@@ -68,7 +68,7 @@ class BidirectionalAttention(nn.Module):
         self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None
 
     def init_state(self, generator: torch.Generator, encoded_features: int) -> Any:  # noqa: ANN401 - of the operation
-        """Random features for queries and keys with `encoded_features`; all rows share them."""
+        """Return random features for queries and keys with `encoded_features`; rows share them."""
         weight = self.project_in.weight
         shape = (1, self.num_heads, weight.shape[1] // self.num_heads)
         return self.operation.init_state(shape, generator, weight, encoded_features)
@@ -83,7 +83,7 @@ class BidirectionalAttention(nn.Module):
         mask: Tensor | None = None,
         stride: int = 1,
     ) -> Tensor:
-        """Attention (b, l, m) of x (b, l, m), whose positions are the places of a grid in order.
+        """Return attention (b, l, m) of x (b, l, m), whose positions are places of a grid in order.
 
         `codes` are those of the encoding for these positions; encodings that score offsets need
         none, since their offsets are those of the grid, times `stride`. `mask` (b, l), bool, is
@@ -112,7 +112,7 @@ class BidirectionalAttention(nn.Module):
         return self.project_out(out.flatten(2))
 
     def _half_widths(self, encoding: Encoding, grid: tuple[int, ...]) -> tuple[int, ...]:
-        """Places on each side of a query that it may attend to, for each axis of the grid."""
+        """Return the places on each side that a query may attend to, for each axis of the grid."""
         reach = encoding.reach(self.layer)
         if reach is None and isinstance(self.operation, WindowedOperation):
             reach = (self.operation.span - 1,) * len(grid)
@@ -130,7 +130,7 @@ def _in_box(
     mask: Tensor | None,
     order: Order,
 ) -> Tensor:
-    """Attention (b, l, h, e) to the keys in the box around each query, in float32 or wider."""
+    """Return attention (b, l, h, e) to the keys in the box around each query, float32 or wider."""
     dtype = torch.promote_types(torch.float32, q.dtype)
     with without_autocast(q.device):
         on_grid = [x.to(dtype).unflatten(1, grid) for x in (q, k, v)]

@@ -35,7 +35,7 @@ class ContextAttention(nn.Module):
         normalize: bool,
         num_kv_heads: int | None = None,
     ) -> None:
-        """Attention with new weights.
+        """Make an attention with new weights.
 
         Raises:
             ValueError: this kind of attention is defined within one sequence only.
@@ -57,7 +57,7 @@ class ContextAttention(nn.Module):
         self.log_temperature = nn.Parameter(torch.zeros(2, num_heads, 1)) if normalize else None
 
     def init_state(self, generator: torch.Generator, encoded_features: int) -> Any:  # noqa: ANN401 - of the operation
-        """Random features for queries and keys with `encoded_features`; all rows share them."""
+        """Return random features for queries and keys with `encoded_features`; rows share them."""
         weight = self.project_queries.weight
         shape = (1, self.num_heads, weight.shape[1] // self.num_heads)
         return self.operation.init_state(shape, generator, weight, encoded_features)
@@ -90,7 +90,7 @@ class ContextAttention(nn.Module):
         memory: ContextMemory,
         first: int = 0,
     ) -> Tensor:
-        """Attention (b, l, m) of x (b, l, m), with the `codes` of its positions, to the context.
+        """Return attention (b, l, m) of x (b, l, m), with `codes` of its positions, to the context.
 
         `first` is the place of the first query in its sequence, for encodings that score offsets:
         those of places in the context from places in the sequence of the queries.
@@ -114,13 +114,13 @@ class ContextAttention(nn.Module):
         return functional.rms_norm(x, x.shape[-1:], eps=1e-6) * self.log_temperature[side].exp()
 
     def _turn(self, encoding: Encoding, codes: Any) -> Rotation | None:  # noqa: ANN401
-        """Rotation of features in the numerator, by the codes of their own sequence."""
+        """Return the rotation of features in the numerator, by the codes of their own sequence."""
         if isinstance(self.operation, SoftmaxOperation):
             return None
         return encoding.scoring(codes, self.layer).rotation
 
     def _pairs(self, encoding: Encoding, q: Tensor, k: Tensor, first: int) -> PairScores | None:
-        """Scores of the offsets of keys from queries, if the encoding has any."""
+        """Return the scores of the offsets of keys from queries, if the encoding has any."""
         queries = torch.arange(first, first + q.shape[1], device=q.device)
         lowest = 1 - first - q.shape[1]
         offsets = torch.arange(lowest, k.shape[1] - first, device=q.device)

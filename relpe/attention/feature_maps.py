@@ -39,16 +39,16 @@ class FeatureMap(ABC):
     """Maps queries or keys to features; by default f = in_features, without projection."""
 
     def num_features(self, in_features: int) -> int:
-        """Features per head (f)."""
+        """Return the features per head (f)."""
         return in_features
 
     def draw(self, in_features: int, generator: torch.Generator) -> Tensor | None:
-        """Random projection (in_features, n) of one layer; None if the map has none."""
+        """Return a random projection (in_features, n) of one layer; None if the map has none."""
         return None
 
     @abstractmethod
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
-        """Features of x (..., in_features)."""
+        """Return the features of x (..., in_features)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ class FavorConfig(Checked):
 
 
 def _chances(steps: NDArray[np.int64], seed: int) -> NDArray[np.float64]:
-    """Uniform random numbers in [0, 1), one per step, by SplitMix64 (Steele et al., 2014)."""
+    """Return uniform numbers in [0, 1), one per step, by SplitMix64 (Steele et al., 2014)."""
     run = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     x = run + (steps.astype(np.uint64) + 1) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> 30)) * np.uint64(0xBF58476D1CE4E5B9)
@@ -121,11 +121,11 @@ class Favor(FeatureMap):
         self.config = config
 
     def num_features(self, in_features: int) -> int:
-        """Features per head."""
+        """Return the features per head."""
         return self.config.num_features
 
     def draw(self, in_features: int, generator: torch.Generator) -> Tensor:
-        """Projection (in_features, f/2): blocks of orthogonal columns with independent chi norms.
+        """Return a projection (in_features, f/2): blocks of orthogonal columns, with chi norms.
 
         The original code uses the norms of the matrix before orthogonalisation, which biases the
         kernel.
@@ -142,7 +142,7 @@ class Favor(FeatureMap):
         return columns[:, :count].contiguous()
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
-        """Features of x (..., d) with the projection (d, f/2) of its layer."""
+        """Return the features of x (..., d) with the projection (d, f/2) of its layer."""
         assert projection is not None
         x = x * x.shape[-1] ** -0.25
         u = x @ projection
@@ -176,7 +176,7 @@ class Relu(FeatureMap):
         self.config = config
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
-        """Features of x (..., d)."""
+        """Return the features of x (..., d)."""
         return Features(functional.relu(x) + self.config.offset, None)
 
 
@@ -195,7 +195,7 @@ class Elu(FeatureMap):
     """See `EluConfig`."""
 
     def __call__(self, x: Tensor, projection: Tensor | None) -> Features:
-        """Features of x (..., d)."""
+        """Return the features of x (..., d)."""
         return Features(functional.elu(x) + 1, None)
 
 

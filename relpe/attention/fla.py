@@ -22,7 +22,7 @@ TOLERANCE = 0.03
 
 
 def is_candidate(v: Tensor) -> bool:
-    """Whether kernels can be used for values like `v`, if they are correct."""
+    """Return whether kernels can be used for values like `v`, if they are correct."""
     return v.device.type == "cuda" and v.dtype == torch.bfloat16
 
 
@@ -53,7 +53,7 @@ def checked(
 
 
 def relative_difference(exact: Sequence[Tensor], approximate: Sequence[Tensor]) -> float:
-    """Largest difference in norm of corresponding tensors, relative to the norm of the first."""
+    """Return the largest difference in norm of corresponding tensors, relative to the first's."""
     return max(
         float((a.detach() - b.detach()).norm() / a.detach().norm().clamp(min=1e-6))
         for a, b in zip(exact, approximate, strict=True)

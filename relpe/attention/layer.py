@@ -63,7 +63,7 @@ class SelfAttention(nn.Module):
         delayed: bool = False,
         num_kv_heads: int | None = None,
     ) -> None:
-        """Attention of one layer with new weights.
+        """Make the attention of one layer with new weights.
 
         `num_kv_heads` is the number of different heads of keys and values, each of which serves
         equally many heads of queries (Ainslie et al., 2023); None: `num_heads`.
@@ -97,7 +97,7 @@ class SelfAttention(nn.Module):
         encoding: Encoding,
         encoded_features: int | None = None,
     ) -> LayerState:
-        """State before the first position.
+        """Return the state before the first position.
 
         `encoded_features` is the number of features of queries and keys after the encoding; None:
         its `out_features`.
@@ -123,7 +123,7 @@ class SelfAttention(nn.Module):
         state: LayerState,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, LayerState]:
-        """Attention of x (b, l, m) to itself and to the positions in the state.
+        """Return the attention of x (b, l, m) to itself and to the positions in the state.
 
         `lengths` (b,) int64 is the number of positions of each row, if rows are padded at their
         end; None: l. Padding does not affect the state; its outputs are undefined.
@@ -161,7 +161,7 @@ class SelfAttention(nn.Module):
         return self.project_out(out.flatten(2)), LayerState(recent, operation, encoding_state)
 
     def _keeps_groups(self, encoding: Encoding) -> bool:
-        """Whether the state has keys and values that heads share only once."""
+        """Return whether the state has keys and values that heads share only once."""
         exact = isinstance(self.operation, SoftmaxOperation | WindowedOperation)
         alike = encoding.heads_alike or isinstance(encoding, AbsoluteEncoding)
         return exact and alike and self.num_kv_heads < self.num_heads
@@ -205,7 +205,7 @@ def limit_offsets(encoding: Encoding, attention: AttentionConfig, layer: int) ->
 def causal_convolution(
     x: Tensor, taps: Tensor, recent: Tensor, lengths: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Depthwise convolution of x (b, l, c) with taps (c, n); the last tap is the current position.
+    """Convolve x (b, l, c) by channel with taps (c, n); the last tap is the current position.
 
     `recent` (b, n - 1, c) are the inputs before x, and `lengths` (b,) the number of inputs of each
     row (None: l). Returns (b, l, c), and the recent inputs for the next call.

@@ -74,7 +74,7 @@ class SoftmaxOperation:
         weight: Tensor,
         in_features: int,
     ) -> SoftmaxAttentionState:
-        """State without keys, for `shape` (b, h, e) and keys with `in_features`."""
+        """Return the state without keys, for `shape` (b, h, e) and keys with `in_features`."""
         b, h, e = shape
         keys, values = (weight.new_zeros(b, 0, h, size) for size in (in_features, e))
         return SoftmaxAttentionState(keys, values)
@@ -88,7 +88,7 @@ class SoftmaxOperation:
         scoring: Scoring = NO_SCORING,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, SoftmaxAttentionState]:
-        """Attention (b, l, h, e), with scores divided by sqrt(in_features), and the new state.
+        """Return attention (b, l, h, e), its scores divided by sqrt(in_features), and the state.
 
         `lengths` (b,) is the number of positions of each row; see `SelfAttention`.
         """
@@ -128,7 +128,7 @@ class SoftmaxOperation:
         state: SoftmaxAttentionState,
         key_mask: Tensor | None = None,
     ) -> Tensor:
-        """Attention (b, l, h, e) of q (b, l, h, d) to all of k and v (b, s, h, ·); no causality.
+        """Return attention (b, l, h, e) of q (b, l, h, d) to all k, v (b, s, h, ·); no causality.
 
         `key_mask` (b, s) is True for keys that exist; a query without keys gets zeros.
         """
@@ -146,7 +146,7 @@ class SoftmaxOperation:
         return SoftmaxMemory(k, v, key_mask)
 
     def recall(self, q: Tensor, memory: SoftmaxMemory, pairs: PairScores | None = None) -> Tensor:
-        """Attention (b, l, h, e) of encoded q (b, l, h, d) to what was remembered.
+        """Return the attention (b, l, h, e) of encoded q (b, l, h, d) to what was remembered.
 
         `pairs` are scores that depend on the offset of each pair of query and key.
         """

@@ -36,7 +36,7 @@ class TokenSteps(Protocol):
         ...
 
     def release(self, slot: int) -> None:
-        """Frees a slot."""
+        """Free a slot."""
         ...
 
     def step(
@@ -45,7 +45,7 @@ class TokenSteps(Protocol):
         tokens: Sequence[int],
         coordinates: NDArray[np.int64] | None = None,
     ) -> NDArray[np.float32]:
-        """Logits (n, v) after one more token in each of n distinct slots.
+        """Return the logits (n, v) after one more token in each of n distinct slots.
 
         `coordinates` (n, p) are the axes of their positions after the first; None: there are none.
         """
@@ -59,7 +59,7 @@ class Coordinates(Protocol):
     """
 
     def read(self, ids: NDArray[np.integer]) -> tuple[NDArray[np.int64], Self]:
-        """Coordinates (l, p) of the next tokens (l,), and the state after them."""
+        """Return the coordinates (l, p) of the next tokens (l,), and the state after them."""
         ...
 
 

@@ -23,7 +23,7 @@ class Hypothesis(NamedTuple):
 
 
 def length_penalty(length: int, strength: float) -> float:
-    """((5 + length) / 6) ^ strength (Wu et al., 2016, section 7)."""
+    """Return ((5 + length) / 6) ^ strength (Wu et al., 2016, section 7)."""
     return ((5 + length) / 6) ** strength
 
 

@@ -17,7 +17,7 @@ def choose_steps(
     *,
     threads: int = 1,
 ) -> StepsMaker:
-    """Chooses the steps of a decoder: compiled where possible, unless `backend` says otherwise.
+    """Choose the steps of a decoder: compiled where possible, unless `backend` says otherwise.
 
     Steps by torch are computed in tiles of rows on a GPU, and row by row on a CPU.
 
@@ -43,7 +43,7 @@ def choose_steps(
 
 
 def why_not_compiled(decoder: Decoder) -> str | None:
-    """Why the steps of a decoder cannot be compiled; None if they can."""
+    """Return why the steps of a decoder cannot be compiled; None if they can."""
     if decoder.embedding.weight.device.type != "cpu":
         return f"the model is on {decoder.embedding.weight.device.type}, expected the CPU"
     try:

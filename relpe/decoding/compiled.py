@@ -60,7 +60,7 @@ _KNOWN = LinearAttentionConfig | WindowedAttentionConfig | DeltaAttentionConfig
 
 
 def refusal(decoder: Decoder) -> str | None:
-    """Why the steps of a decoder cannot be compiled; None if they can."""
+    """Return why the steps of a decoder cannot be compiled; None if they can."""
     if numba_config.DISABLE_JIT:  # pyright: ignore[reportAttributeAccessIssue]
         return "the environment variable NUMBA_DISABLE_JIT turns compilation off"
     for block, layer in enumerate(decoder.config.layers_in_order):
@@ -106,7 +106,7 @@ class CompiledDecoder:
         return CompiledSteps(self, threads)
 
     def warm_up(self) -> None:
-        """Compiles the steps, and the pointer if the decoder has one.
+        """Compile the steps, and the pointer if the decoder has one.
 
         This takes about 20 seconds the first time on a machine, then half a second.
 
@@ -254,7 +254,7 @@ class CompiledSteps:
         return logits
 
     def compile(self) -> None:
-        """Compiles the step in this process, or loads it if it is cached."""
+        """Compile the step in this process, or load it if it is cached."""
         numbers = np.zeros(1, np.int64)
         per_row = numbers, numbers[:, None], numbers, np.zeros((1, 1), np.float32)
         given = tuple(map(typeof, (*self._given, self._codes.flat, *per_row)))
@@ -295,7 +295,7 @@ class CompiledSteps:
         return slot
 
     def _room(self, slots: int) -> Memory:
-        """Memory of empty slots."""
+        """Return the memory of empty slots."""
         config, numbers = self._compiled.decoder.config, self._compiled.attention.layers
         heads = config.num_heads
         size = config.width // heads
@@ -338,17 +338,17 @@ class _RefuseCompilation(Listener):
             raise _NotCachedError
 
     def on_end(self, event: Event) -> None:
-        """Nothing: the listener is uninstalled by then."""
+        """Do nothing: the listener is uninstalled by then."""
 
 
 def compile_steps(precision: Precision) -> None:
-    """Compiles the steps of a precision in this process, for the cache."""
+    """Compile the steps of a precision in this process, for the cache."""
     decoder = DecoderConfig(vocabulary_size=8, width=16, num_layers=1, num_heads=2, hidden=16)
     CompiledDecoder(decoder.build(), precision).steps().compile()
 
 
 def compile_all() -> None:
-    """Compiles the steps of both precisions and the pointer, so that no piece need wait for it."""
+    """Compile the steps of both precisions and the pointer, so that no piece need wait for it."""
     for precision in get_args(Precision):
         compile_steps(precision)
     pointer.warm_up()

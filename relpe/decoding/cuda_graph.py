@@ -18,7 +18,7 @@ TILE_BYTES = 256 * 2**20
 
 
 def why_not_tiled(decoder: Decoder) -> str | None:
-    """Why rows at different positions cannot share a call of a decoder; None if they can."""
+    """Return why rows at different positions cannot share a call of a decoder; None if they can."""
     if decoder.events is not None:
         return "rows with events do not pass the blocks at the same steps"
     for block, layer in enumerate(decoder.config.layers_in_order):
@@ -192,7 +192,7 @@ def _rows_of_tile(decoder: Decoder) -> int:
 
 
 def _leaves(state: DecoderState) -> list[Tensor]:
-    """All tensors that belong to rows, in an order that depends only on the model."""
+    """Return all tensors that belong to rows, in an order that depends only on the model."""
     leaves: list[Tensor] = []
 
     def keep(leaf: Tensor) -> Tensor:

@@ -42,7 +42,7 @@ def prefill_steps(
 
 
 def prefill(model: Decoder, state: DecoderState, tokens: Tensor, position: int = 0) -> DecoderState:
-    """State after reading `tokens` (b, l), the first at `position`, in constant memory."""
+    """Read `tokens` (b, l), the first at `position`, in constant memory; return the state."""
     for _, newest in prefill_steps(model, state, tokens, position):
         state = newest
     return state

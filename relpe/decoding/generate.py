@@ -75,7 +75,7 @@ class Generation(Generic[RuleT]):
     """
 
     def __init__(self, decoder: Decoder, steps: TokenSteps, max_rows: int | None = None) -> None:
-        """At most `max_rows` sequences are generated at once; None for no limit."""
+        """Generate at most `max_rows` sequences at once; None for no limit."""
         self._decoder = decoder
         self._batch: ContinuousBatch[RuleT] = ContinuousBatch(steps)
         self._max_rows = max_rows
@@ -93,7 +93,7 @@ class Generation(Generic[RuleT]):
         return self._max_rows is None or len(self) < self._max_rows
 
     def add(self, request: Request[RuleT]) -> list[Sample[RuleT]]:
-        """Queues a request and returns its samples, to which `step` adds tokens."""
+        """Queue a request and return its samples, to which `step` adds tokens."""
         samples = [Sample(seed, request.rule) for seed in request.seeds]
         if samples:
             self._queue.append(_Reading(request, deque(samples)))
@@ -126,7 +126,7 @@ class Generation(Generic[RuleT]):
             row.paused = False
 
     def follow(self, sample: Sample[RuleT], rule: RuleT) -> None:
-        """Has a sample that has begun go on under another rule."""
+        """Have a sample that has begun go on under another rule."""
         self._row(sample).rule = sample.rule = rule
 
     def _row(self, sample: Sample[RuleT]) -> Row[RuleT]:

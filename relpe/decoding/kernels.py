@@ -114,7 +114,7 @@ class Memory(NamedTuple):
 
 @intrinsic
 def _power_of_two(typing_context, exponent):
-    """2^n in float32 for int32 n from -126 to 127, by setting the bits of the exponent."""
+    """Return 2^n in float32 for int32 n from -126 to 127, by setting the bits of the exponent."""
 
     def build(context, builder, signature, arguments):
         integer, single = (context.get_value_type(kind) for kind in (types.int32, types.float32))
@@ -138,7 +138,7 @@ def _float_of(typing_context, bits):
 
 @compiled
 def exp(x):
-    """e^x, accurate to one or two units in the last place; 0 below -87.
+    """Return e^x, accurate to one or two units in the last place; 0 below -87.
 
     Calls no other function, so that loops can be vectorised. x - n ln 2 is computed in two steps
     that are exact in float32 (Cody and Waite, 1980).
@@ -159,7 +159,7 @@ def exp(x):
 
 @compiled
 def layer_norm(x, weight, bias, out):
-    """LayerNorm of x (m,)."""
+    """Write the LayerNorm of x (m,) to `out`."""
     total = np.float32(0.0)
     for i in range(len(x)):
         total += x[i]
@@ -187,7 +187,7 @@ def largest_of(x):
 
 @compiled
 def narrowed(x, out):
-    """Quantises x (m,) to int16 integers in `out`, and returns their scale.
+    """Quantise x (m,) to int16 integers in `out`, and return their scale.
 
     Uses as many bits as possible so that a sum of m products with int8 weights fits into 32 bits:
     14 bits for 1,024 inputs.
@@ -220,14 +220,14 @@ def convolve(x, taps, recent, count, out):
 
 @compiled
 def gated(gates, values, out):
-    """Out (m,) = silu(gates) * values (Shazeer, 2020)."""
+    """Write silu(gates) * values (Shazeer, 2020) to `out` (m,)."""
     for i in range(len(out)):
         out[i] = gates[i] / (np.float32(1.0) + exp(-gates[i])) * values[i]
 
 
 @compiled
 def unit(x, factor):
-    """Scales x (d,) in place to a mean square of one, times `factor`."""
+    """Scale x (d,) in place to a mean square of one, times `factor`."""
     squares = np.float32(0.0)
     for i in range(len(x)):
         squares += x[i] * x[i]
@@ -238,7 +238,7 @@ def unit(x, factor):
 
 @compiled
 def encode(x, codes, gated, through, constant, layer, head, out):
-    """Out (r,) = x (d,) times the codes (d, r) of its position, mixed with `constant` by gates."""
+    """Write x (d,) times codes (d, r), mixed with `constant` by gates, to `out` (r,)."""
     out[:] = 0.0
     for i in range(len(x)):
         row = codes[i]
@@ -315,7 +315,7 @@ def attend_to_sums(q, k, v, log_key, rate, log_past, kv, key_sums, out):
 
 @compiled
 def normalize(x):
-    """Scales x (d,) in place to unit norm."""
+    """Scale x (d,) in place to unit norm."""
     squares = np.float32(0.0)
     for i in range(len(x)):
         squares += x[i] * x[i]
@@ -326,7 +326,7 @@ def normalize(x):
 
 @compiled
 def softplus(x):
-    """ln(1 + e^x) in float64, which is x itself where the exponential would overflow."""
+    """Return ln(1 + e^x) in float64, which is x itself where the exponential would overflow."""
     wide = np.float64(x)
     return wide if wide > 20 else math.log1p(math.exp(wide))
 
@@ -362,7 +362,7 @@ def replace_by_delta(q, k, v, strength, decay, stored, error, out):
 
 
 def _dots(rows: int, chains: int):
-    """Products of 16 outputs with `rows` rows as vector code, at least twice as fast as loops.
+    """Emit products of 16 outputs with `rows` rows as vector code, at least twice as fast as loops.
 
     Weights (pairs, 16, 2) int8 start at index `first`; each of x (rows, pairs) int32 holds two
     int16; the sums are written to out (rows, 16) int32. One instruction multiplies 16 pairs of
@@ -466,7 +466,7 @@ _one_row, _four_rows, _eight_rows = _dots(1, 4), _dots(4, 2), _dots(8, 1)
 
 
 def _attend_to_window(q, k, v, count, span, keys, values, steps, scores, room, out):
-    """Softmax attention of one head to its rings; q, k (r,), v (e,), scores (s,), room int16.
+    """Attend by softmax from one head to its rings; q, k (r,), v (e,), scores (s,), room int16.
 
     Keys and values have 8 bits with a scale per position. A query, and the weights of 256 positions
     at a time, have 15 bits. Sums of their products are exact.
@@ -535,7 +535,7 @@ def _attend_by_type(q, k, v, count, span, keys, values, steps, scores, room, out
 
 @compiled
 def held_step(x):
-    """Scale of x (n,) when quantised to 8 bits."""
+    """Return the scale of x (n,) when quantised to 8 bits."""
     return largest_of(x) / np.float32(LARGEST_WEIGHT)
 
 
@@ -564,7 +564,7 @@ def to_weights(scores, seen):
 
 
 def _project(matrices, layer, x, narrow, out):
-    """Out (b, n) = x (b, m) times the matrix of a layer; `narrow` (b, m) int16 is workspace."""
+    """Write x (b, m) times a layer's matrix to `out` (b, n); `narrow` (b, m) is workspace."""
     raise NotImplementedError
 
 
@@ -841,7 +841,7 @@ def step_int8(*given: Any) -> None:  # noqa: ANN401 - arrays and numbers
 
 @kept
 def step_float32(*given: Any) -> None:  # noqa: ANN401
-    """Like `step_int8`, for weights in float32."""
+    """Do as `step_int8`, for weights in float32."""
     _unpacked_step(*given)
 
 

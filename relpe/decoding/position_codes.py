@@ -63,7 +63,7 @@ class PositionCodes:
         return encoding, layer if num_sets > 1 else 0
 
     def needs_gates(self, encoding: int) -> bool:
-        """Whether gates of an encoding are still to be applied to its codes."""
+        """Return whether gates of an encoding are still to be applied to its codes."""
         return self._parts[encoding].needs_gates
 
     def batches(self, positions: NDArray[np.int64]) -> list[NDArray[np.int64]]:

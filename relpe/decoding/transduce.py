@@ -20,7 +20,7 @@ class Target(Protocol):
         ...
 
     def read(self, token: int) -> tuple[tuple[int, ...], Self]:
-        """Axes of the position of `token` after the first (its index), and the target after it."""
+        """Return axes of the position of `token` but the first (its index), and the next target."""
         ...
 
 
@@ -31,7 +31,7 @@ class Line(NamedTuple):
     has_ended: bool = False
 
     def read(self, token: int) -> tuple[tuple[int, ...], Line]:
-        """No further axes."""
+        """Return no further axes."""
         return (), self._replace(has_ended=token == self.end)
 
 
@@ -77,7 +77,7 @@ class _Row(NamedTuple):
 def _step(
     model: EncoderDecoder, state: EncoderDecoderState, rows: Sequence[_Row], index: int
 ) -> tuple[Tensor, EncoderDecoderState]:
-    """Logits (b, v) after the last tokens of `rows`, which are at the place `index`."""
+    """Return the logits (b, v) after the last tokens of `rows`, which are at the place `index`."""
     device = model.embedding.weight.device
     positions = torch.tensor([[(index, *row.axes)] for row in rows], device=device)
     if positions.shape[-1] == 1:

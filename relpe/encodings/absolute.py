@@ -17,7 +17,7 @@ from relpe.encodings.base import AbsoluteEncoding, NoState
 
 
 def sinusoids(positions: Tensor, features: int, base: float = 10_000.0) -> Tensor:
-    """Sines (even features) and cosines (odd) of `positions` (...): (..., features) float64.
+    """Return sines (even features) and cosines (odd) of `positions` (...): (..., features) float64.
 
     Pair j has base^(-2j/features) radians per position (Vaswani et al., 2017, 3.5).
     """
@@ -150,7 +150,7 @@ class TreeSQ(AbsoluteEncoding[NoState]):
     def codes_at(
         self, positions: Shaped[Tensor, "b l p"], state: NoState
     ) -> tuple[Tensor, NoState]:
-        """Vectors (b, l, m) for `positions`."""
+        """Return the vectors (b, l, m) for `positions`."""
         structure = self.config.tree
         words = tree_words(structure, positions[..., : self.num_axes])
         depths = (words >= 0).sum(-1, keepdim=True)

@@ -154,12 +154,12 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
 
     @classmethod
     def _inherits(cls, name: str) -> bool:
-        """Whether the class inherits an attribute with another value than the default."""
+        """Return whether the class inherits an attribute with another value than the default."""
         values = [base.__dict__[name] for base in cls.__mro__ if name in base.__dict__]
         return name not in cls.__dict__ and bool(values) and values[0] is not values[-1]
 
     def init_state(self, seed: int, device: torch.device) -> StateT:
-        """State before the first position; the same seed gives the same noise on every device.
+        """Return the state before the first position; a seed gives the same noise on every device.
 
         If tensors of the state belong to rows of the batch, it has a method like
         `DecoderState.map_rows`. By default, there is no state (`NoState`).
@@ -168,10 +168,10 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
 
     @abstractmethod
     def codes_at(self, positions: Tensor, state: StateT) -> tuple[CodesT, StateT]:
-        """Codes for `positions` (1 or b, l, p), which `prepare` has checked, and the new state."""
+        """Return codes for `positions` (1 or b, l, p), checked by `prepare`, and the new state."""
 
     def prepare(self, positions: Tensor, state: StateT) -> tuple[CodesT, StateT]:
-        """Codes for `positions` (1 or b, l, p), int64 or float64, and the state after them.
+        """Return codes for `positions` (1 or b, l, p), int64 or float64, and the state after them.
 
         Raises:
             ValueError: the positions have another shape or dtype.
@@ -185,7 +185,7 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         return NO_SCORING
 
     def grid_table(self, offsets: Tensor, layer: int, step: int = 1) -> OffsetTable | None:
-        """Scores of offsets (o, n), key minus query, on a grid of n axes; None: there are none.
+        """Return scores of offsets (o, n), key minus query, on a grid of n axes; None without any.
 
         Attention without causality uses them instead of `scoring`. A place of this grid is `step`
         places of the input, in which distances are measured; windows and spans count its places.
@@ -193,7 +193,7 @@ class Encoding(nn.Module, ABC, Generic[CodesT, StateT]):
         return None
 
     def reach(self, layer: int) -> tuple[int, ...] | None:
-        """Places on each side of a query that it may attend to, for each axis; None: all."""
+        """Return places on each side of a query that it may attend to, for each axis; None: all."""
         return None
 
     def training_window(self) -> Window | None:
@@ -214,7 +214,7 @@ class AbsoluteEncoding(Encoding[Tensor, StateT]):
     """Factor of the embeddings of tokens, which are small at first."""
 
     def embed(self, x: Tensor, codes: Tensor, *, tokens: bool = True) -> Tensor:
-        """Embeddings x (b, l, m) plus the vectors of their positions.
+        """Return the embeddings x (b, l, m) plus the vectors of their positions.
 
         `tokens`: whether they are those of tokens, which are multiplied by `token_scale`.
         """
@@ -268,7 +268,7 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
         return self.encode(k, k, codes, layer)[1]
 
     def matrices(self, codes: CodesT) -> Tensor | None:
-        """Codes that queries and keys are multiplied by, before gates: (n, 2, l, h, d, r).
+        """Return codes that queries and keys are multiplied by, before gates: (n, 2, l, h, d, r).
 
         n is the number of layers if their codes differ, else 1. None: codes are something else, and
         compiled steps find the matrices by encoding unit vectors.
@@ -276,7 +276,7 @@ class QueryKeyEncoding(Encoding[CodesT, StateT]):
         return None
 
     def factors(self, positions: Tensor, state: StateT) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Factors of the codes of a block of c positions (1, c, p), if they are products.
+        """Return factors of the codes of a block of c positions (1, c, p), if they are products.
 
         They are waves (1, c, n h, d, k), and the noise of queries and of keys (1, n h, d, k, r),
         for n as in `matrices`. Compiled steps multiply them.
@@ -320,7 +320,7 @@ class SelectiveEncoding(Encoding[CodesT, StateT]):
 
     @abstractmethod
     def init_layer_state(self, batch_size: int, device: torch.device) -> Tensor:
-        """State (b, ...) of a layer before the first position."""
+        """Return the state (b, ...) of a layer before the first position."""
 
     @abstractmethod
     def encode(
@@ -415,7 +415,7 @@ def position_after(positions: Tensor, lengths: Tensor | None, before: Tensor) ->
 
 
 def checked_positions(positions: Tensor, num_axes: int) -> Tensor:
-    """Positions (1 or b, l, p) with at least `num_axes` axes; without rows, one row of zeros.
+    """Return positions (1 or b, l, p) with at least `num_axes` axes; without rows, a row of zeros.
 
     Raises:
         ValueError: they have another shape or dtype.
@@ -498,7 +498,7 @@ class NoEncoding(Encoding[NoState, NoState]):
         self.out_features = head_dim
 
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[NoState, NoState]:
-        """Nothing."""
+        """Return nothing."""
         return (), state
 
     def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -59,13 +59,13 @@ class Rope(QueryKeyEncoding[RopeCodes, NoState]):
         return tuple((feature + size // 2) % size for feature in range(size))
 
     def codes_at(self, positions: Tensor, state: NoState) -> tuple[RopeCodes, NoState]:
-        """Rotations at `positions` (b or 1, l, 1); phases in float64."""
+        """Return the rotations at `positions` (b or 1, l, 1); phases in float64."""
         frequencies = frequencies_of(self.config.base, self.out_features, positions.device)
         angles = (positions[..., :1].double() * frequencies)[:, :, None] % (2 * math.pi)
         return RopeCodes(angles.cos(), angles.sin()), state
 
     def encode(self, q: Tensor, k: Tensor, codes: RopeCodes, layer: int) -> tuple[Tensor, Tensor]:
-        """Rotated queries and keys, (b, l, h, d)."""
+        """Return the rotated queries and keys, (b, l, h, d)."""
         for x in (q, k):
             check_codes(codes, RopeCodes, _length, x)
         return rotate(q, codes), rotate(k, codes)
@@ -88,12 +88,12 @@ def check_even(head_dim: int) -> None:
 
 
 def frequencies_of(base: float, head_dim: int, device: torch.device) -> Tensor:
-    """Angles per position of the pairs of features, base^(-2i/d), (d/2) in float64."""
+    """Return the angles per position of the pairs of features, base^(-2i/d), (d/2) in float64."""
     return base ** -(torch.arange(0, head_dim, 2, device=device).double() / head_dim)
 
 
 def rotate(x: Tensor, codes: RopeCodes) -> Tensor:
-    """Features (b, l, h, d) with pairs (i, i + d/2) rotated; float32 or wider."""
+    """Return the features (b, l, h, d) with pairs (i, i + d/2) rotated; float32 or wider."""
     cos, sin = (turn.to(torch.promote_types(x.dtype, torch.float32)) for turn in codes)
     first, second = x.chunk(2, -1)
     return torch.cat([first * cos - second * sin, first * sin + second * cos], -1)

@@ -80,7 +80,7 @@ class SelectiveRope(SelectiveEncoding[Tensor, NoState]):
         state: Tensor,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys (b, l, h, d), in float32 or wider, and the sums of moves."""
+        """Return rotated queries and keys (b, l, h, d), in float32 or wider, and sums of moves."""
         moved, state = self.moved(x, layer, state, lengths)
         frequencies = frequencies_of(self.config.base, self.out_features, x.device)
         angles = (codes + moved) * frequencies % (2 * math.pi)

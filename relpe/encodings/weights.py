@@ -25,7 +25,7 @@ class Weights(NamedTuple):
         return cls(tuple(weight.detach().clone() for weight in weights))
 
     def are_those_of(self, weights: Iterable[Tensor]) -> bool:
-        """Whether `weights` have these values, dtypes and devices. Synchronises with the device."""
+        """Return whether `weights` have these values, dtypes and devices; waits for the device."""
         if self.values is None:
             return False
         now = tuple(weights)

@@ -35,20 +35,20 @@ LONGEST_WAVE = 4096
 def covariance(
     encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
 ) -> Float[Tensor, "*layers h d o"]:
-    """P along the first axis for each head and feature, and for each layer if layers differ."""
+    """Return P along the first axis for each head and feature, and each layer if layers differ."""
     axes = encoding.num_axes
     return encoding.covariance(functional.pad(lags[:, None], (0, axes - 1)) if axes > 1 else lags)
 
 
 def gates(encoding: StochasticEncoding) -> Float[Tensor, "layers h d"] | None:
-    """Gates, which are 1 where a feature ignores position. None: there are no gates."""
+    """Return the gates, which are 1 where a feature ignores position. None: there are no gates."""
     return None if encoding.gates is None else encoding.gates.double().sigmoid()
 
 
 def kernel(
     encoding: StochasticEncoding, lags: Shaped[Tensor, " o"]
 ) -> Float[Tensor, "layers h d o"]:
-    """(1 - g) P + g, the expected product of a feature's query and key codes; one layer if ungated.
+    """Return (1 - g) P + g, the expected product of query and key codes; one layer if ungated.
 
     The mean over features is the expected score of a query and a key whose features are all 1.
     """
@@ -60,7 +60,7 @@ def kernel(
 def spectrum(
     encoding: StochasticEncoding,
 ) -> tuple[Float[Tensor, "*layers h n"], Float[Tensor, "*layers h n"]]:
-    """Frequencies in cycles per position, and their weights in P, summed over features.
+    """Return the frequencies in cycles per position, and their weights in P, summed over features.
 
     For sines, the weights are their variances; for filters, the magnitudes of the Fourier transform
     of P.
@@ -81,7 +81,7 @@ def spectrum(
 
 
 def angles(encoding: Rope | Algebraic) -> dict[str, Float[Tensor, "layers h i"]]:
-    """Angles in radians per position, by part of the head; for trees, per step down each branch."""
+    """Return angles in radians per position, by part of the head; in trees, for each branch."""
     if isinstance(encoding, Rope):
         turn = encoding.prepare(torch.ones(1, 1, 1, dtype=torch.float64), ())[0]
         return {"": torch.atan2(turn.sin, turn.cos)[0]}
@@ -108,12 +108,12 @@ def moves(encoding: SelectiveRope) -> Float[Tensor, "layers h i"]:
 
 
 def decay(encoding: Algebraic, lags: Shaped[Tensor, " o"]) -> Float[Tensor, " o"]:
-    """Factors of the logits of keys at `lags` of at least 0."""
+    """Return the factors of the logits of keys at `lags` of at least 0."""
     return torch.pow(encoding.config.decay, lags.double())
 
 
 def half_lives(decoder: Decoder, block: int) -> Float[Tensor, " h"] | None:
-    """Half-lives in positions of what a layer with the delta rule has stored, for inputs of zero.
+    """Return half-lives in positions of what a layer with the delta rule stores, for zero inputs.
 
     None: the layer has no delta rule.
     """
@@ -124,7 +124,7 @@ def half_lives(decoder: Decoder, block: int) -> Float[Tensor, " h"] | None:
 
 
 def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> OffsetTable:
-    """Table of a layer whose rows are `lags`."""
+    """Return the table of a layer whose rows are `lags`."""
     more = encoding.num_axes - 1 if isinstance(encoding, RelativeEncoding) else 0
     places = -lags.double()[:, None]
     if encoding.coordinates == "additive":
@@ -134,13 +134,13 @@ def scores(encoding: OffsetEncoding, layer: int, lags: Shaped[Tensor, " o"]) -> 
 
 
 def window(table: OffsetTable) -> Float[Tensor, "o h"] | None:
-    """Factor of logits or weights; None if there is no window."""
+    """Return the factor of logits or weights; None if there is no window."""
     weight = None if table.log_weight is None else table.log_weight.exp()
     return weight if table.factor is None else table.factor * (1 if weight is None else weight)
 
 
 def position_vectors(encoding: Encoding, width: int, count: int) -> Float[Tensor, "l m"]:
-    """Vectors added to embeddings at the first positions, or at tree nodes (breadth-first)."""
+    """Return vectors added to embeddings at first positions, or at tree nodes (breadth-first)."""
     places = torch.arange(count)[:, None]
     if isinstance(encoding, TreeSQ):
         places, axes = places + 1, encoding.config.tree.word_axes

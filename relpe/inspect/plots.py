@@ -73,7 +73,7 @@ class Picture(NamedTuple):
 
 @torch.no_grad()
 def pictures(decoder: Decoder | Classifier) -> dict[str, Picture]:
-    """All plots of a decoder or classifier, by name.
+    """Return all plots of a decoder or classifier, by name.
 
     If layers differ, a name begins with the number of the layer that first has the encoding.
     """
@@ -98,7 +98,7 @@ def pictures(decoder: Decoder | Classifier) -> dict[str, Picture]:
 def _of_encoding(
     decoder: Decoder | Classifier, encoding: Encoding, attentions: Sequence[AttentionConfig]
 ) -> dict[str, Picture]:
-    """All plots of an encoding, whose layers have these kinds of attention."""
+    """Return all plots of an encoding, whose layers have these kinds of attention."""
     lags = torch.arange(-REACH, REACH + 1)
     plots: dict[str, Picture] = {}
     if isinstance(encoding, StochasticEncoding):
@@ -134,7 +134,7 @@ def _of_encoding(
 
 
 def _of_gates(decoder: Decoder, blocks: Sequence[int]) -> dict[str, Picture]:
-    """Decay of what layers with the delta rule have stored, where their inputs are zero."""
+    """Return the decay of what layers with the delta rule have stored, where inputs are zero."""
     by_layer = {f"layer {n + 1}": half_lives(decoder, n) for n in blocks}
     halves = {name: half for name, half in by_layer.items() if half is not None}
     if not halves:
@@ -144,7 +144,7 @@ def _of_gates(decoder: Decoder, blocks: Sequence[int]) -> dict[str, Picture]:
 
 
 def _fading(title: str, halves: dict[str, Tensor], y: str) -> Picture:
-    """Curves that are halved after each of the half-lives (h) of each panel."""
+    """Return the curves that are halved after each of the half-lives (h) of each panel."""
     longest = max(float(half.max()) for half in halves.values())
     lags = torch.logspace(0, math.log10(8 * max(1.0, longest)), 400).double()
     shown = {name: torch.exp2(-lags / half[:, None]) for name, half in halves.items()}
@@ -215,14 +215,14 @@ def _offsets(
 
 
 def _layers(values: Tensor, name: str = "") -> dict[str, Tensor]:
-    """Values by layer, or one entry if all layers are equal."""
+    """Return the values by layer, or one entry if all layers are equal."""
     same = bool((values == values[:1]).all())
     names = ["all layers"] if same else [f"layer {layer}" for layer in range(1, len(values) + 1)]
     return {f"{name} {end}".strip(): x for end, x in zip(names, values, strict=False)}
 
 
 def _sets(values: Tensor, name: str = "") -> dict[str, Tensor]:
-    """Values by layer, without its name if all layers share one set of parameters."""
+    """Return the values by layer, without its name if all layers share one set of parameters."""
     if len(values) == 1:
         return {name: values[0]}
     return {f"{name}, layer {n}".strip(", "): x for n, x in enumerate(values, 1)}

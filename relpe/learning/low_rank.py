@@ -40,7 +40,7 @@ class LowRankLinear(nn.Module):
         return self.linear.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., inputs) to (..., outputs)."""
+        """Map (..., inputs) to (..., outputs)."""
         return self.linear(x) + functional.linear(functional.linear(x, self.down), self.up)
 
     @torch.no_grad()

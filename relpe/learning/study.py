@@ -153,7 +153,7 @@ class _Learner:
         return [total / (self.steps + 1) for total in self._sums]
 
     def nats(self, passage: Passage) -> float:
-        """Nats per token of a passage by the averages."""
+        """Return the nats per token of a passage by the averages."""
         now = [one.detach().clone() for one in self._parameters]
         self._set(self.averages())
         self._decoder.eval()
@@ -186,7 +186,7 @@ def study(
     config: StudyConfig | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[float | Studied]:
-    """Study a sequence for at most `seconds`: yields the share of the time, then the result.
+    """Study a sequence for at most `seconds`; yield the share of the time, then the result.
 
     The decoder itself does not change. The study ends early when what is held back becomes no more
     likely, and when gradients are not finite. Closing the generator ends it too. The steps do not
@@ -242,7 +242,7 @@ def study_again(
 
 
 def _nats(decoder: Decoder, passage: Passage) -> Tensor:
-    """Mean nats of the tokens that are predicted."""
+    """Return the mean nats of the tokens that are predicted."""
     logits, _ = decoder(passage.tokens, passage.positions, decoder.init_state(len(passage.tokens)))
     logits = logits.flatten(0, 1).float()
     return cross_entropy(logits, passage.targets.flatten(), ignore_index=NOT_PREDICTED)

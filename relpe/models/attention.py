@@ -96,7 +96,7 @@ class Attention(nn.Module):
     """
 
     def __init__(self, config: AttentionLayerConfig) -> None:
-        """Attention with new weights.
+        """Make an attention with new weights.
 
         Raises:
             TypeError: the config is not that of a layer.
@@ -121,7 +121,7 @@ class Attention(nn.Module):
         )
 
     def init_state(self, batch_size: int, seed: int | None = None) -> AttentionState:
-        """State before the first position; `seed` is that of noise, None: that of the config."""
+        """Return the state before the first position; `seed` is the noise's, None: the config's."""
         check_start(batch_size, seed=seed)
         seed = self.config.noise_seed if seed is None else seed
         device = self.attention.project_in.weight.device
@@ -141,7 +141,7 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         cu_seqlens: Tensor | None = None,
     ) -> tuple[Tensor, AttentionState]:
-        """Attention of x (b, l, m) to itself and to what is in the state: (b, l, m), and the state.
+        """Attend from x (b, l, m) to itself and to the state; return (b, l, m) and the new state.
 
         - `state`: the state after the previous part of the sequences; None: they begin.
         - `positions` (1 or b, l, p): None: consecutive integers on one axis, after the last

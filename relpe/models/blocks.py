@@ -23,7 +23,7 @@ class FeedForward(nn.Module):
         self.project_out = nn.Linear(hidden, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., m) to (..., m)."""
+        """Map (..., m) to (..., m)."""
         gate, value = self.project_in(x).chunk(2, -1)
         return self.project_out(functional.silu(gate) * value)
 
@@ -41,7 +41,7 @@ class ReluFeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., m) to (..., m)."""
+        """Map (..., m) to (..., m)."""
         return self.project_out(torch.relu(self.dropout(self.project_in(x))))
 
 
@@ -63,7 +63,7 @@ class Block(nn.Module):
         state: LayerState,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, LayerState]:
-        """(b, l, m) and state to (b, l, m) and state.
+        """Map (b, l, m) and state to (b, l, m) and state.
 
         `lengths` (b,) int64 is the number of positions of each row, if rows are padded at their
         end; None: l.
@@ -113,7 +113,7 @@ class BidirectionalBlock(nn.Module):
         mask: Tensor | None = None,
         stride: int = 1,
     ) -> Tensor:
-        """(b, l, m) to (b, l, m); see `BidirectionalAttention`."""
+        """Map (b, l, m) to (b, l, m); see `BidirectionalAttention`."""
         before = self.norm == "pre"
         read = self.attention_norm(x) if before else x
         x = self._add(x, self.attention(read, encoding, codes, state, grid, mask, stride))
@@ -164,7 +164,7 @@ class TargetBlock(nn.Module):
         memory: ContextMemory,
         first: int,
     ) -> tuple[Tensor, LayerState]:
-        """(b, l, m) and state to (b, l, m) and state; see `ContextAttention` for the last two."""
+        """Map (b, l, m) and state to (b, l, m) and state; see `ContextAttention` for the others."""
         before = self.norm == "pre"
         read = self.attention_norm(x) if before else x
         attended, state = self.attention(read, encoding, codes, state)

@@ -106,7 +106,7 @@ def save_model(
 
 
 def _stored(model: AnyModel, precision: StoredPrecision) -> Iterator[dict[str, torch.Tensor]]:
-    """Each weight of a model as it is stored."""
+    """Yield each weight of a model as it is stored."""
     whole = int8.linear_weights(model) if precision == "int8" else set()
     for name, tensor in model.state_dict().items():
         if tensor.is_meta or not bool(tensor.isfinite().all()):
@@ -129,7 +129,7 @@ _PLACES = (Path(__file__).parents[2] / "checkpoints", Path(__file__).parents[1] 
 
 
 def find_checkpoint(name_or_folder: str | Path) -> Path:
-    """Folder of any model by path, or of a released model by name.
+    """Return the folder of any model by path, or of a released model by name.
 
     A folder that exists takes precedence over a released model of the same name. A string with a
     separator, such as `./piano`, is always a path.
@@ -152,14 +152,14 @@ def find_checkpoint(name_or_folder: str | Path) -> Path:
 
 
 def released_model(name: str) -> Path | None:
-    """Folder of a model installed with the project; None if there is none of this name."""
+    """Return the folder of a model installed with the project; None if there is none so named."""
     if name not in released_models():
         return None
     return next(place / name for place in _PLACES if (place / name / "model.json").is_file())
 
 
 def released_models() -> list[str]:
-    """Names of the models installed with the project, in alphabetical order."""
+    """Return the names of the models installed with the project, in alphabetical order."""
     return sorted({path.parent.name for place in _PLACES for path in place.glob("*/model.json")})
 
 

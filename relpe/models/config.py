@@ -38,7 +38,7 @@ def from_plain(kind: Any, value: Any, where: str = "config") -> Any:  # noqa: AN
         return _from_section(kind, value, where)
     if origin is Literal:
         for choice in args:
-            if choice in (value, str(value)):
+            if choice in (value, str(value)):  # YAML reads 1 as a number
                 return choice
         choices = ", ".join(map(repr, args))
         raise CheckpointError(f"{where}: found {value!r}, expected one of {choices}")
@@ -51,7 +51,7 @@ def from_plain(kind: Any, value: Any, where: str = "config") -> Any:  # noqa: AN
         return tuple(
             from_plain(k, item, name) for k, item, name in zip(kinds, items, names, strict=True)
         )
-    return _from_one(kind, value, where)
+    return _from_scalar(kind, value, where)
 
 
 def _is_section(kind: object) -> bool:
@@ -90,7 +90,8 @@ def _from_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:  # noqa:
         getattr(choice, "kind", choice): choice for choice in choices if _is_section(choice)
     }
     if sections and isinstance(value, dict):
-        kind = value.get("kind", next(iter(sections)) if len(sections) == 1 else None)
+        only_kind = next(iter(sections)) if len(sections) == 1 else None
+        kind = value.get("kind", only_kind)
         if isinstance(kind, list | dict) or kind not in sections:
             names = ", ".join(map(str, sections))
             raise CheckpointError(f"{where}.kind: found {kind!r}, expected one of {names}")
@@ -112,7 +113,7 @@ _LARGEST = 2**53
 """The largest integer that every JSON parser keeps."""
 
 
-def _from_one(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
+def _from_scalar(kind: Any, value: Any, where: str) -> Any:  # noqa: ANN401
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if kind is Path and isinstance(value, str):
         return Path(value)

@@ -216,7 +216,7 @@ class Decoder(nn.Module):
         return [self.encoding, *self.more_encodings]  # pyright: ignore[reportReturnType]
 
     def axes_of(self, encoding: int) -> tuple[int, ...]:
-        """Axes of the positions that an encoding reads, given by its number."""
+        """Return the axes of the positions that an encoding reads, given by its number."""
         axes, module = self._shared[encoding].axes, self.encodings[encoding]
         return tuple(range(module.num_axes)) if axes is None else axes[: module.num_axes]
 
@@ -241,7 +241,7 @@ class Decoder(nn.Module):
         return self._shared[self._encoding_of[block]].blocks.index(block)
 
     def named_encoding_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters of all encodings; names begin with the encoding's number if there are more."""
+        """Yield parameters of all encodings; names begin with its number if there are several."""
         for index, encoding in enumerate(self.encodings):
             prefix = f"{index}" if self.more_encodings else ""
             yield from encoding.named_parameters(prefix)
@@ -260,7 +260,7 @@ class Decoder(nn.Module):
         *,
         feature_seed: int | None = None,
     ) -> DecoderState:
-        """State before the first token.
+        """Return the state before the first token.
 
         `seed` is the seed of noise and random features; None: that of the config.
         `num_realizations` (r) replaces the number in the encoding's config. `feature_seed` is a
@@ -313,7 +313,7 @@ class Decoder(nn.Module):
     def forward(
         self, tokens: Tensor, positions: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """Logits (b, l, v) of the token after each of `tokens` (b, l), and the new state.
+        """Return logits (b, l, v) of the token after each of `tokens` (b, l), and the new state.
 
         `positions` are (1, l, p), or (b, l, p) for positions of each row. With events, the blocks
         use the number of the event instead of the first axis, and the others at its last token.
@@ -364,7 +364,7 @@ class Decoder(nn.Module):
     def prepare(
         self, positions: Tensor, states: tuple[Any, ...]
     ) -> tuple[list[object], tuple[Any, ...]]:
-        """Codes of each encoding for `positions` (1 or b, l, p), and their states after them."""
+        """Return codes of each encoding for `positions` (1 or b, l, p), and their states after."""
         codes, after = [], []
         for encoding, shared, state in zip(self.encodings, self._shared, states, strict=True):
             positions_read = positions if shared.axes is None else _axes_of(positions, shared.axes)
@@ -374,7 +374,7 @@ class Decoder(nn.Module):
         return codes, tuple(after)
 
     def embed(self, x: Tensor, codes: list[Any]) -> Tensor:
-        """Embeddings x (b, l, m) plus the vectors of absolute encodings."""
+        """Return the embeddings x (b, l, m) plus the vectors of absolute encodings."""
         for encoding, encoding_codes in zip(self.encodings, codes, strict=True):
             if isinstance(encoding, AbsoluteEncoding):
                 x = encoding.embed(x, encoding_codes)
@@ -400,7 +400,7 @@ def _redraws(layer: Layer) -> tuple[object, ...] | None:
 
 
 def _why_without_events(layer: Layer, encoding: Encoding) -> str | None:
-    """Why rows of a layer cannot have different lengths; None if they can."""
+    """Return why rows of a layer cannot have different lengths; None if they can."""
     if layer.attention.name == "softmax":
         return "softmax attention without a window has one length for all rows"
     if isinstance(encoding, OffsetEncoding) and encoding.coordinates != "index":

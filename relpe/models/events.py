@@ -134,7 +134,7 @@ class Events(nn.Module):
         self.feed_forward = FeedForward(width, config.hidden)
 
     def init_state(self, batch_size: int) -> EventState:
-        """State before the first token."""
+        """Return the state before the first token."""
         row = self.start.expand(batch_size, -1)
         none = torch.zeros_like(row)
         zeros = torch.zeros(batch_size, dtype=torch.int64, device=row.device)
@@ -162,7 +162,7 @@ class Events(nn.Module):
         return Grouped(sums[:, :most], _at(sums, lengths), lengths, closed, last)
 
     def positions(self, positions: Tensor, grouped: Grouped, state: EventState) -> Tensor:
-        """Positions (1 or b, n, p) of events: their number, and the other axes of their last token.
+        """Return positions (1 or b, n, p) of events: number, and other axes of their last token.
 
         Takes the positions (1 or b, l, p) of the tokens.
         """

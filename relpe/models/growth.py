@@ -19,7 +19,7 @@ from relpe.models.layers import Layer
 
 
 def can_grow(config: DecoderConfig, first: DecoderConfig) -> bool:
-    """Whether a decoder of `config` can begin as a deeper copy of a decoder of `first`.
+    """Return whether a decoder of `config` can begin as a deeper copy of a decoder of `first`.
 
     The configs may differ in the number and pattern of layers, as long as the layers of `first` are
     among those of `config` in the same order, and in the noise seed and the pointer.
@@ -62,7 +62,7 @@ def grow(decoder: Decoder, first: Decoder) -> None:
 
 
 def _places(before: Sequence[Layer], after: Sequence[Layer]) -> list[int] | None:
-    """Places of the layers `before` among those `after`, in order and spread evenly.
+    """Return the places of the layers `before` among those `after`, in order and spread evenly.
 
     Of all choices, the one whose relative depths change least in sum. None: there is none.
     """

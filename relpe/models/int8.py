@@ -17,14 +17,14 @@ LARGEST = ".largest"
 
 
 def rounded(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Numbers (n, m) in int8 of a weight (n, m) in bfloat16, and the largest of each row (n,)."""
+    """Return int8 numbers (n, m) of a weight (n, m) in bfloat16, and each row's largest (n,)."""
     largest = weight.abs().amax(1)
     scale = largest.float().where(largest > 0, 1.0) / MOST
     return (weight.float() / scale[:, None]).round().to(torch.int8), largest
 
 
 def restored(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Weights in float32.
+    """Return the weights in float32.
 
     Raises ValueError if the largest weights of one in int8 are missing.
     """
@@ -41,12 +41,12 @@ def restored(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def is_largest(name: str, weights: Mapping[str, object]) -> bool:
-    """Whether a tensor has the largest weights of another one."""
+    """Return whether a tensor has the largest weights of another one."""
     return name.endswith(LARGEST) and name.removesuffix(LARGEST) in weights
 
 
 def linear_weights(model: nn.Module) -> set[str]:
-    """Names of the weights of the linear layers of a model."""
+    """Return the names of the weights of the linear layers of a model."""
     return {
         f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear)
     }

@@ -137,7 +137,7 @@ def accidents(
 def twins(
     scores: Sequence[Score], first_bar: int, stop_bar: int, returns: Collection[int] = ()
 ) -> list[tuple[int, int]]:
-    """Pairs of variations that are the same piece: over 60 % of their new bars are equal.
+    """Find variations that are the same piece: over 60 % of their new bars are equal.
 
     Who asks for several variations wants to choose. Bars are compared at the same place; empty bars
     are equal to none, and fewer than four new bars show nothing. Bars that were asked to return,
@@ -157,7 +157,7 @@ def twins(
 
 
 def _all_copy(bars: ScoreBars, first: int, stop: int, returns: Collection[int]) -> Place | None:
-    """Music that only copies: over 75 % of the new bars are equal to earlier ones.
+    """Find music that only copies: over 75 % of the new bars are equal to earlier ones.
 
     Music comes back, but varied, or with something new in between. A loop may loop: it is one if
     30 % of the bars of the prompt after the first are equal to earlier ones. Where three of four
@@ -180,7 +180,7 @@ def _all_copy(bars: ScoreBars, first: int, stop: int, returns: Collection[int]) 
 
 
 def _is_in_section(heard: Sequence[bytes]) -> NDArray[np.bool_]:
-    """Whether each bar is in a section that returns, by the contents of all bars."""
+    """Return whether each bar is in a section that returns, by the contents of all bars."""
     is_in_section, since = np.zeros(len(heard), np.bool_), distance_to_equal(heard)
     _, numbers = np.unique(np.array(heard, object), return_inverse=True)
     for distance in range(_SINCE, len(heard)):
@@ -193,7 +193,7 @@ def _is_in_section(heard: Sequence[bytes]) -> NDArray[np.bool_]:
 
 
 def _repeated_rhythms(bars: ScoreBars, stop: int) -> float:
-    """Share of the bars before `stop`, but the first, that have the rhythm of an earlier one.
+    """Return the share of bars before `stop`, but the first, with the rhythm of an earlier one.
 
     It is the mean of the tracks. Bars in which a track rests repeat none.
     """
@@ -298,13 +298,13 @@ def _key(chroma: NDArray[np.float64], first: int) -> Place | None:
 
 
 def _fit(chroma: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of what sounds (..., 12) in the scale that has most of it; 1 for silence."""
+    """Return the share of what sounds (..., 12) in the scale that has most of it; 1 for silence."""
     inside, total = (chroma @ _SCALES.T).max(-1), chroma.sum(-1)
     return np.divide(inside, total, out=np.ones_like(total), where=total > 0)
 
 
 def _thinning(bars: ScoreBars, first: int, stop: int) -> Place | None:
-    """Thinning: the last quarter has under 0.4 or over 2.5 times the notes of the prompt.
+    """Find thinning: the last quarter has under 0.4 or over 2.5 times the notes of the prompt.
 
     At least four bars are counted. Real music often begins with less than it has later, and has
     quiet sections; it is an accident if the end also goes far beyond every phrase before. (The last
@@ -322,7 +322,7 @@ def _thinning(bars: ScoreBars, first: int, stop: int) -> Place | None:
 
 
 def _chroma(bars: ScoreBars, stop: int) -> NDArray[np.float64]:
-    """How long each pitch class sounds in each bar up to `stop`, in bars (stop, 12)."""
+    """Return how long each pitch class sounds in each bar up to `stop`, in bars (stop, 12)."""
     lines = bars.lines[: stop + 1]
     ticks, _ = sounding(pitched_notes(bars.score), lines)
     chroma = np.zeros((stop, 12))
@@ -331,13 +331,13 @@ def _chroma(bars: ScoreBars, stop: int) -> NDArray[np.float64]:
 
 
 def _runs(values: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Begin and end of each run of True (runs, 2)."""
+    """Return begin and end of each run of True (runs, 2)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], values, [False]]).astype(np.int8)))
     return edges.reshape(-1, 2)
 
 
 def _longest_run(values: NDArray[np.bool_]) -> tuple[int, int]:
-    """Index and length of the longest run of True, the first of equal ones; 0, 0 without."""
+    """Return index and length of the longest run of True, the first of equal ones; 0, 0 without."""
     runs = _runs(values)
     if not len(runs):
         return 0, 0

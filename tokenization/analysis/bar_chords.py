@@ -64,7 +64,7 @@ def find_bar_chords(score: ScoreBars) -> list[tuple[PlannedChord, ...]]:
 def _chords_between(
     score: ScoreBars, notes: NDArray[np.int64], first: int, stop: int
 ) -> list[tuple[PlannedChord, ...]]:
-    """Chords of the bars from `first` to `stop` with these notes; the first has no bar before."""
+    """Return chords of the bars from `first` to `stop`, as if there were no bar before them."""
     starts, middles = score.lines[first:stop], score.middles[first:stop]
     has_half = middles < score.lines[first + 1 : stop + 1]
     halves = np.append(starts, middles[has_half])
@@ -124,7 +124,7 @@ def _chords_between(
 def _beats(
     halves: NDArray[np.int64], ticks_per_beat: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Halves of bars in equal beats of about a quarter: edges (beats + 1,), half of each (beats,).
+    """Return beats of about a quarter: edges (beats + 1,), and half of the bar (beats,).
 
     `halves` are the starts of the halves, and the end of the last one.
     """
@@ -136,17 +136,17 @@ def _beats(
 
 
 def _from_best(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scores (n, 133) less the best of each row."""
+    """Return the scores (n, 133) less the best of each row."""
     return scores - scores.max(axis=1, keepdims=True)
 
 
 def _after_switch(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Best score of each second chord (n, 133), from those of the first chord."""
+    """Return the best score of each second chord (n, 133), from those of the first chord."""
     return np.maximum(scores, scores.max(axis=1, keepdims=True) - _SWITCH)
 
 
 def _best(scores: NDArray[np.float32], lowest: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Index of the best chord (n,); of equal ones that whose root is the next above `lowest`.
+    """Return the index of the best chord (n,); of equals, that with the next root above `lowest`.
 
     Hence the chords of transposed music are transposed.
     """
@@ -160,7 +160,7 @@ def _best(scores: NDArray[np.float32], lowest: NDArray[np.int64]) -> NDArray[np.
 def _bass(
     lowest: NDArray[np.int64], ticks: NDArray[np.int64], group: NDArray[np.int64], count: int
 ) -> NDArray[np.int64]:
-    """Pitch class that is the lowest for more than half of the time of each group, or -1."""
+    """Return the pitch class that is lowest for more than half of the time of each group, or -1."""
     sounds = lowest < 128
     totals = np.bincount(
         group[sounds] * 12 + lowest[sounds] % 12, ticks[sounds], 12 * count

@@ -70,7 +70,7 @@ class Evidence(NamedTuple):
 
 
 def file_evidence(score: Score) -> Evidence:
-    """Evidence for the beats and bars of a file."""
+    """Return the evidence for the beats and bars of a file."""
     onsets = _onsets(score)
     last = max((int(track[-1]) for track in onsets), default=0)
     lines = notated_lines(score, last + 1)
@@ -84,7 +84,7 @@ def file_evidence(score: Score) -> Evidence:
 
 
 def estimate_evidence(score: Score, beats: Beats) -> Evidence:
-    """Evidence for beats and bars in seconds."""
+    """Return the evidence for beats and bars in seconds."""
     times, lines = beats.seconds, beats.seconds[beats.downbeats]
     tracks = [score.seconds_at(track) for track in _onsets(score)]
     return _evidence(
@@ -93,7 +93,7 @@ def estimate_evidence(score: Score, beats: Beats) -> Evidence:
 
 
 def file_probability(score: Score) -> float:
-    """Probability that the bars of a piece are those of its file, between 0 and 1.
+    """Return the probability that the bars of a piece are those of its file, between 0 and 1.
 
     It is 1 for sheet music, for files with few notes, and for files with few ticks in a beat, which
     cannot hold the times of a performance. If estimated bars explain nothing, as in a fill of two
@@ -137,12 +137,12 @@ def _logistic(kind: str, features: list[float]) -> float:
 
 
 def _onsets(score: Score) -> list[NDArray[np.int64]]:
-    """Different onsets of each track with notes, ascending."""
+    """Return different onsets of each track with notes, ascending."""
     return [np.unique(track.notes[:, 0]) for track in score.tracks if len(track)]
 
 
 def _count(seconds: NDArray[np.float64], lines: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Place of each time among ascending lines; the first and the last interval go on."""
+    """Return the place of each time among ascending lines; first and last interval go on."""
     if len(lines) < 2:
         return np.zeros(len(seconds))
     interval = np.clip(np.searchsorted(lines, seconds, side="right") - 1, 0, len(lines) - 2)
@@ -165,7 +165,7 @@ def _evidence(grid: Grid) -> Evidence:
 
 
 def _gain(places: NDArray[np.float64], blocks: NDArray[np.float64]) -> float:
-    """Mean log-density of onsets by those of other blocks, with the best of a few widths; nats.
+    """Return mean log-density of onsets by those of other blocks, best of a few widths; nats.
 
     The density at any place alike is 1. Onsets of one block are never predicted by each other,
     since those of a chord are near each other in any music.
@@ -192,7 +192,7 @@ def _gain(places: NDArray[np.float64], blocks: NDArray[np.float64]) -> float:
 
 @cache
 def _kernels() -> list[NDArray[np.complex128]]:
-    """Spectra of circular normal densities, whose mean is 1."""
+    """Return the spectra of circular normal densities, whose mean is 1."""
     steps = np.arange(_PLACES)
     apart = np.minimum(steps, _PLACES - steps) / _PLACES
     densities = [np.exp(-0.5 * (apart / width) ** 2) for width in _WIDTHS]

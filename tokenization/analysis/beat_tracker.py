@@ -143,7 +143,7 @@ def bar_lines(odds: NDArray[np.float32], frames: NDArray[np.int64]) -> NDArray[n
 def _on_onsets(
     beats: NDArray[np.float64], onsets: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Beats moved to the mean of the onsets next to them, and which beats have onsets.
+    """Return the beats moved to the mean of the onsets next to them, and which beats have onsets.
 
     The others move as much as the beats around them.
     """
@@ -189,7 +189,7 @@ def _evened(beats: NDArray[np.float64], has_onsets: NDArray[np.bool_]) -> NDArra
 def _around(
     beats: NDArray[np.float64], onsets: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], int]:
-    """Beats from the last one at or before the first onset to the last one at or before the last.
+    """Return beats from the last one at or before the first onset to that of the last onset.
 
     Also returns how many beats are added before the given ones; negative if some are removed.
     """

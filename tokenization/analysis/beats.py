@@ -140,13 +140,13 @@ def _checked(beats: ArrayLike) -> NDArray[np.float64]:
 
 
 def _quarters(seconds: NDArray[np.float64], beats: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Position of each time in beats; the first beat is 0."""
+    """Return the position of each time in beats; the first beat is 0."""
     beat = np.clip(np.searchsorted(beats, seconds, side="right") - 1, 0, len(beats) - 2)
     return beat + (seconds - beats[beat]) / (beats[beat + 1] - beats[beat])
 
 
 def _metre(downbeats: ArrayLike, pickup: int, resolution: int) -> tuple[TimeSignature, ...]:
-    """Time signatures of the bars that begin `pickup` quarters after `downbeats`."""
+    """Return time signatures of the bars that begin `pickup` quarters after `downbeats`."""
     lines = np.array(downbeats, dtype=np.int64) + pickup
     lengths = np.diff(lines) if len(lines) > 1 else np.full(len(lines), 4)
     if (lengths < 1).any() or (lines[:1] < pickup).any():

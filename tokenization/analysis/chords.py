@@ -58,7 +58,7 @@ class Chords(NamedTuple):
         return [CHORD_NAMES[index] for index in self.indices.tolist()]
 
     def at(self, beats: ArrayLike) -> NDArray[np.int64]:
-        """Index into CHORD_NAMES of the chord at each of `beats` (in quarters), in their shape."""
+        """Return indices into CHORD_NAMES of chords at `beats` (in quarters), in their shape."""
         place = np.searchsorted(self.beats, np.asarray(beats), side="right")
         return np.append(NO_CHORD, self.indices)[place]
 
@@ -89,7 +89,7 @@ def recognise_chords(score: Score, beats: ArrayLike | None = None) -> Chords:
 
 
 def _edges(score: Score, beats: ArrayLike | None) -> NDArray[np.int64]:
-    """Start of each beat, and end of the last one, in ticks: (beats + 1,)."""
+    """Return the start of each beat and the end of the last one, in ticks: (beats + 1,)."""
     if beats is None:
         # Later beats are left out, so that an endless note does not add millions of them.
         onsets = [int(track.notes[-1, 0]) for track in score.tracks if len(track)]
@@ -116,7 +116,7 @@ def pitched_notes(score: Score) -> NDArray[np.int64]:
 def sounding(
     notes: NDArray[np.int64], edges: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ticks for which each pitch class sounds (beats, 12), and lowest pitch (beats,), or 128.
+    """Return ticks for which each pitch class sounds (beats, 12), and lowest pitch (beats,) or 128.
 
     Args:
         notes: (n, 4), see `pitched_notes`.
@@ -143,7 +143,7 @@ def sounding(
 
 
 def _templates() -> NDArray[np.float32]:
-    """Weights (24, 132) of pitch classes and bass in the score of each chord."""
+    """Return the weights (24, 132) of pitch classes and bass in the score of each chord."""
     table = np.full((12, len(QUALITIES), 24), _OUTSIDE, np.float32)
     table[:, :, 12:] = 0
     for root in range(12):
@@ -159,7 +159,7 @@ _TEMPLATES = _templates()
 
 
 def chord_scores(chroma: NDArray[np.int64], lowest: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Score of each chord (beats, 133), the last for no chord; the arguments are of `sounding`."""
+    """Return scores of chords (beats, 133), the last for no chord; arguments as in `sounding`."""
     heard = np.zeros((len(chroma), 24), np.float32)
     # Square roots increase the weight of short notes, since durations of chord tones matter little.
     shares = np.sqrt(chroma / np.maximum(chroma.sum(axis=1, keepdims=True), 1))
@@ -174,7 +174,7 @@ def chord_scores(chroma: NDArray[np.int64], lowest: NDArray[np.int64]) -> NDArra
 
 
 def _best_path(scores: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Columns (beats,) with the largest sum minus a penalty per change; the first of equal ones."""
+    """Return columns (beats,) with the largest sum less penalties for changes; first of equals."""
     totals = scores.copy()
     penalty = np.float32(-_SWITCH)
     rows = list(totals)

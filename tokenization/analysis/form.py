@@ -87,7 +87,7 @@ def _kept(phrases: Sequence[Phrase], num_bars: int) -> list[Phrase]:
 
 
 def _similarity(plan: Plan) -> NDArray[np.float32]:
-    """Similarity of each bar to the bar d before it, 0 to 1 (bars, distances); 0 for d = 0."""
+    """Return the similarity of bars to those d before, 0 to 1 (bars, distances); 0 for d = 0."""
     num_bars = len(plan.bars)
     origins = np.arange(num_bars)
     roots = np.full((num_bars, 2), -1)
@@ -107,7 +107,7 @@ def _similarity(plan: Plan) -> NDArray[np.float32]:
 
 
 def _boundary_evidence(similarity: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Evidence for a boundary before each bar (bars + 1,): how much repetition changes there."""
+    """Return evidence for a boundary before each bar (bars + 1,): how much repetition changes."""
     num_bars, reach = similarity.shape
     sums = np.zeros((num_bars + 1, reach), np.float32)
     np.cumsum(similarity, axis=0, out=sums[1:])
@@ -124,7 +124,7 @@ def _boundary_evidence(similarity: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _edges(evidence: NDArray[np.float32]) -> list[int]:
-    """First bars of the phrases, and the end: the largest sum of evidence minus length costs."""
+    """Return first bars of phrases, and the end: the largest sum of evidence less length costs."""
     num_bars = len(evidence) - 1
     gains = [*evidence[:-1].tolist(), 0.0]
     costs = [_EVEN_COST if length % 2 == 0 else _ODD_COST for length in range(_LONGEST + 1)]
@@ -147,7 +147,7 @@ def _edges(evidence: NDArray[np.float32]) -> list[int]:
 def _likeness(
     similarity: NDArray[np.float32], first: int, stop: int, later: int, later_stop: int
 ) -> float:
-    """Mean similarity of the bars of two phrases; 0 if they are far apart or differ in length."""
+    """Return the mean similarity of the bars of two phrases; 0 if far apart or unequally long."""
     shorter, longer = sorted((stop - first, later_stop - later))
     distance = later - first
     if distance >= similarity.shape[1] or 2 * shorter < longer:

@@ -55,7 +55,7 @@ def named_key(key: str) -> Key | None:
 
 
 def _parse(key: str) -> tuple[int, str]:
-    """Tonic, a pitch class, and name of the scale."""
+    """Return the tonic, a pitch class, and name of the scale."""
     plain = re.sub(r"\s*sharp", "#", key.strip().replace("-", " "), flags=re.IGNORECASE)
     plain = re.sub(r"\s*flat", "b", plain, flags=re.IGNORECASE)
     match = _KEY.fullmatch(plain) if len(key) <= _MOST_LETTERS else None
@@ -91,12 +91,12 @@ _MINOR_KEYS = ("C", "C#", "D", "Eb", "E", "F", "F#", "G", "G#", "A", "Bb", "B")
 
 
 def key_name(key: Key) -> str:
-    """`Bb major`, `F# minor`."""
+    """Return the name of a key: `Bb major`, `F# minor`."""
     return f"{tonic_name(key)} {'minor' if key.minor else 'major'}"
 
 
 def tonic_name(key: Key) -> str:
-    """`Bb`, `F#`."""
+    """Return the name of a tonic: `Bb`, `F#`."""
     return (_MINOR_KEYS if key.minor else _MAJOR_KEYS)[key.tonic]
 
 
@@ -148,7 +148,7 @@ def key_at_end(score: Score) -> Key | None:
 
 
 def _scores_of_keys(ticks: NDArray[np.number]) -> NDArray[np.float64]:
-    """Scores (12, 2) of the major and minor keys for durations of the pitch classes (12,)."""
+    """Return scores (12, 2) of major and minor keys for durations of the pitch classes (12,)."""
     shares = np.sqrt(ticks / ticks.sum())
     # each rotation by itself, so that transposed music gives exactly the same sums
     above = np.stack([np.roll(shares, -tonic) for tonic in range(12)])

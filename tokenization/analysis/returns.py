@@ -24,7 +24,7 @@ _DECIMALS = 9  # similarities are compared without rounding errors of the mean
 
 
 def find_returns(score: ScoreBars) -> NDArray[np.int64]:
-    """Distance in bars to the earlier bar that each bar repeats, 1 to 64, or 0 for none (bars,).
+    """Return the distance to the earlier bar that each bar repeats, 1 to 64 bars, or 0 (bars,).
 
     A bar repeats the most similar earlier bar of the same length, the nearest of equal ones, if
     their similarity (`similarity_to_earlier`) is at least `LEAST_SIMILARITY`. The distance of the
@@ -57,7 +57,7 @@ def find_returns(score: ScoreBars) -> NDArray[np.int64]:
 
 
 def find_later_sources(score: ScoreBars, first: int, stop: int) -> NDArray[np.int64]:
-    """Distance from each bar of a gap to the bar after the gap that it resembles most (bars,).
+    """Return distances (bars,) from bars of a gap to the bar after it that resembles each most.
 
     It is 1 to 64, or 0 if there is no such bar, by the rules of `find_returns`. The gap has the
     bars from `first` up to but not including `stop`.
@@ -102,7 +102,7 @@ def contents(score: ScoreBars, num_bars: int) -> list[bytes]:
 
 
 def distance_to_equal(bars: Sequence[bytes]) -> NDArray[np.int64]:
-    """Distance from each bar to the nearest earlier bar of equal `contents` (bars,).
+    """Return the distance from each bar to the nearest earlier bar of equal `contents` (bars,).
 
     It is 0 if there is none, and for empty bars.
     """
@@ -123,7 +123,7 @@ def similarity_to_earlier(
     stop: int,
     reach: int,
 ) -> NDArray[np.float64]:
-    """Similarity of the bars from `first` to `stop` to the `reach` bars before each of them.
+    """Return the similarity of bars from `first` to `stop` to the `reach` bars before each.
 
     It is the mean of the Jaccard index over the tracks that play in either bar, 0 to 1; NaN if none
     does. Column d compares with the bar d + 1 before; there are no notes before bar 0.
@@ -163,7 +163,7 @@ def similarity_to_earlier(
 def _pairs(
     kinds: NDArray[np.int64], bars: NDArray[np.int64], reach: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """All pairs of equal kind at most `reach` bars apart: the later bar, and the distance (pairs,).
+    """Return pairs of equal kind at most `reach` bars apart: later bar, and distance (pairs,).
 
     Kinds are sorted, then bars, without repetitions.
     """

@@ -70,25 +70,25 @@ class BarLimit(NamedTuple):
     """Whether no note may sound beyond the last bar, as in a gap; implied by a Last."""
 
     def notated_bar(self, grammar: RemiGrammar) -> int:
-        """Index, from 0, of the notated bar that is being generated."""
+        """Return the index, from 0, of the notated bar that is being generated."""
         bar = max(grammar.bar - self.first_bar, 0)
         return self.planned[bar].notated if self.planned else bar
 
     def seconds_after(self, grammar: RemiGrammar) -> float:
-        """Duration of the music up to the end of the current bar."""
+        """Return the duration of the music up to the end of the current bar."""
         bpm = DEFAULT_BPM
         if grammar.tempo:
             bpm = float(TEMPO_GRID[grammar.tempo - TEMPO])
         return self.seconds_before + grammar.bar_length / STEPS_PER_BEAT * 60 / bpm
 
     def in_last_bar(self, grammar: RemiGrammar) -> bool:
-        """Whether the next Bar token ends the music."""
+        """Return whether the next Bar token ends the music."""
         if self.seconds is not None:
             return self.seconds_after(grammar) > self.seconds - 1e-6
         return grammar.bar == self.last_bar
 
     def allowed(self, grammar: RemiGrammar) -> NDArray[np.bool_]:
-        """Mask (v,) of the tokens that may follow; all False once finished."""
+        """Return the mask (v,) of the tokens that may follow; all False once finished."""
         allowed = grammar.allowed
         if self.finished:
             return np.zeros_like(allowed)
@@ -112,7 +112,7 @@ class BarLimit(NamedTuple):
         return allowed
 
     def _within(self, allowed: NDArray[np.bool_], grammar: RemiGrammar) -> NDArray[np.bool_]:
-        """No duration beyond the last bar, which would rule out its Last or enter the next bar."""
+        """Forbid durations beyond the last bar, which rule out its Last or enter the next bar."""
         if grammar.after is not After.VELOCITY:
             return allowed
         first = grammar.families.duration

@@ -52,7 +52,7 @@ class Heard(NamedTuple):
     """Sum of their pitches."""
 
     def beyond(self, pitches: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Semitones from each pitch to the range; 0 in it."""
+        """Return the semitones from each pitch to the range; 0 in it."""
         return np.maximum(self.lowest - pitches, pitches - self.highest).clip(0)
 
     def also(self, pitch: int) -> Heard:
@@ -152,7 +152,7 @@ class Cadence(NamedTuple):
         return bias
 
     def _tonics(self, families: Families) -> list[int]:
-        """Chord tokens of the tonic."""
+        """Return the chord tokens of the tonic."""
         key = self.key or best_key(np.array(self.steps))
         if key is None:
             return []
@@ -160,7 +160,7 @@ class Cadence(NamedTuple):
         return [first + QUALITIES.index(quality) for quality in _TONICS[key.minor]]
 
     def _with_all(self, bias: NDArray[np.float64], grammar: RemiGrammar) -> None:
-        """Drums play at this position, then the lowest track, and at least one that is no drum."""
+        """Let drums play here first, then the lowest track, and at least one that is no drum."""
         families, track, bass = grammar.families, grammar.track, self._bass
         goes_on = np.r_[BAR, EOS, POSITION:TEMPO]
         if track <= 0 and self.heard:
@@ -207,7 +207,7 @@ class Cadence(NamedTuple):
         return min(heard, key=lambda rank: heard[rank].total / heard[rank].notes, default=-1)
 
     def _is_at_rest(self, grammar: RemiGrammar, chord: Chord) -> bool:
-        """Whether the lowest track has the root, below all others."""
+        """Return whether the lowest track has the root, below all others."""
         lowest = _lowest(grammar)
         return lowest % 12 == _root(chord) and lowest == _lowest(grammar, self._bass)
 
@@ -232,7 +232,7 @@ class Cadence(NamedTuple):
 
 
 def strong_places(length: int) -> tuple[int, ...]:
-    """Places in a bar of this length, in grid steps, where music may come to rest, ascending."""
+    """Return the places in a bar of this length where music may come to rest, ascending."""
     has_middle = length >= 4 * STEPS_PER_BEAT and length % (2 * STEPS_PER_BEAT) == 0
     return (0, length // 2) if has_middle else (0,)
 
@@ -256,5 +256,5 @@ def _lowest(grammar: RemiGrammar, rank: int = -1) -> int:
 
 
 def _root(chord: Chord) -> int:
-    """Pitch class of the lowest note."""
+    """Return the pitch class of the lowest note."""
     return chord.root if chord.bass is None else chord.bass

@@ -84,7 +84,7 @@ class Distance(NamedTuple):
         )
 
     def differs(self, bar: int) -> bool:
-        """Whether the new bar with this index, from 0, is to differ from the prompt."""
+        """Return whether the new bar with this index, from 0, is to differ from the prompt."""
         before, after = (int(n * self.share + 1e-9) for n in (bar, bar + 1))
         return after > before
 

@@ -105,7 +105,7 @@ class Harmony(NamedTuple):
 
 @lru_cache(maxsize=256)
 def clashes(chord: Chord) -> frozenset[int]:
-    """Pitch classes against a chord: a semitone above one of its tones, and the other third."""
+    """Return pitch classes against a chord: a semitone above a tone of it, and the other third."""
     root, third, *others = ((chord.root + above) % 12 for above in CHORD_INTERVALS[chord.quality])
     tones = {root, third, *others, *([] if chord.bass is None else [chord.bass])}
     against = {(tone + 1) % 12 for tone in tones}
@@ -115,7 +115,7 @@ def clashes(chord: Chord) -> frozenset[int]:
 
 
 def _missing(chord: Chord, sounding: set[int]) -> set[int]:
-    """Pitch classes that a chord lacks: third, seventh, and root unless its bass sounds."""
+    """Return pitch classes that a chord lacks: third, seventh, and root unless its bass sounds."""
     root, third, _, *seventh = (
         (chord.root + above) % 12 for above in CHORD_INTERVALS[chord.quality]
     )

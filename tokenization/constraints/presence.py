@@ -19,9 +19,10 @@ from tokenization.remi.vocabulary import BAR, NUM_PARTS
 
 LONGEST_REST = 2
 """Bars after which a track is brought back even if it rested longer in the prompt."""
-GAIN, MOST = 12.0, 24.0
-"""Bias in the first bar in which a track is brought back and its growth per further bar, and its
-maximum."""
+GAIN = 12.0
+"""Bias in the first bar in which a track is brought back, and its growth per further bar."""
+MOST = 24.0
+"""Maximum of the bias."""
 AGAINST_EMPTY = 0.25
 """Share of the bias that applies against ending an empty bar while a track is brought back."""
 
@@ -74,10 +75,10 @@ class Presence(NamedTuple):
             np.add.at(change, first[of_track], 1)
             np.add.at(change, np.minimum(last[of_track], now) + 1, -1)
             plays = change.cumsum()[: now + 1] > 0
-            at = np.flatnonzero(plays[:now])
-            gaps = np.diff(at, prepend=-1, append=now) - 1
+            playing_bars = np.flatnonzero(plays[:now])
+            gaps = np.diff(playing_bars, prepend=-1, append=now) - 1
             longest[rank] = min(max(int(gaps.max()), 1), LONGEST_REST)
-            rests[rank] = now - 1 - int(at[-1]) if len(at) else now
+            rests[rank] = int(gaps[-1])
             if plays[now]:
                 played.add(rank)
         return cls(longest, rests, frozenset(played), strength)
@@ -85,17 +86,18 @@ class Presence(NamedTuple):
     def logits(self, grammar: RemiGrammar, limit: BarLimit) -> NDArray[np.float64] | None:
         """See `Bias.logits`."""
         del limit
-        late = {
+        bias_of_late = {
             rank: self.strength * min(GAIN * (rest - self.longest[rank] + 1), MOST)
             for rank, rest in self.rests.items()
             if rest >= self.longest[rank] and rank not in self.played
         }
-        if not late:
+        if not bias_of_late:
             return None
         families, bias = grammar.families, np.zeros(grammar.families.size)
         if grammar.position < 0:  # a Position must come before a track
-            bias[BAR] = -AGAINST_EMPTY * max(late.values())
-        for rank, strength in sorted(late.items(), reverse=True):  # first parts overwrite others
+            bias[BAR] = -AGAINST_EMPTY * max(bias_of_late.values())
+        # in this order, first parts overwrite others
+        for rank, strength in sorted(bias_of_late.items(), reverse=True):
             program, part = divmod(rank, NUM_PARTS)
             if grammar.after is not After.PROGRAM:
                 token = families.program + program

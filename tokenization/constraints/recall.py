@@ -82,7 +82,7 @@ class _Place(NamedTuple):
         return (self.position, *self.notes) if self.notes else self.before
 
     def contexts(self, phrase: int) -> tuple[tuple[_Context, ...], tuple[_Context, ...]]:
-        """Contexts to look up anywhere and in a phrase of `phrase` bars, most specific first.
+        """Return contexts to look up anywhere or in a phrase of `phrase` bars, specific ones first.
 
         Anywhere, these are: the same notes at this position and the previous one (which may be in
         an earlier bar); the same notes at this position; the same note of the instrument; the
@@ -196,7 +196,7 @@ class Recall(NamedTuple):
 def _of_tracks(
     ids: Sequence[int] | NDArray[np.integer], families: Families, ranks: Collection[int]
 ) -> list[int]:
-    """Ids without the notes of other tracks, and without positions that then have none."""
+    """Return ids without notes of other tracks, and without positions that then have none."""
     kept: list[int] = []
     position: list[int] = []
     track: list[int] = []
@@ -217,7 +217,7 @@ def _of_tracks(
 
 
 def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:
-    """Length in bars of the phrase of a prompt, from the notes of each of its bars; at least 1.
+    """Return the length in bars of a prompt's phrase, from the notes of each bar; at least 1.
 
     The default is the length of the prompt, if it is a multiple of four and at most
     `LONGEST_PHRASE`; otherwise the largest power of two that exceeds neither the prompt nor
@@ -241,5 +241,5 @@ def phrase_bars(notes: Sequence[set[tuple[int, ...]]]) -> int:
 
 
 def _likeness(one: set[tuple[int, ...]], other: set[tuple[int, ...]]) -> float:
-    """Jaccard similarity of the notes of two bars, 0 to 1 (Jaccard, 1912); 1 if both are empty."""
+    """Return how similar the notes of two bars are, 0 to 1 (Jaccard, 1912); 1 if both are empty."""
     return len(one & other) / len(one | other) if one or other else 1.0

@@ -101,7 +101,7 @@ class Register(NamedTuple):
 
 
 def instrument_range(program: int) -> tuple[int, int]:
-    """Lowest and highest pitch of a General MIDI program."""
+    """Return the lowest and highest pitch of a General MIDI program."""
     return _RANGES[program]
 
 

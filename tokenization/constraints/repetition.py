@@ -153,7 +153,7 @@ class Repetition(NamedTuple):
 
 
 def _number_below(bars: list[int], number: int) -> int:
-    """How many of the ascending numbers are below `number`; usually all."""
+    """Return how many of the ascending numbers are below `number`; usually all."""
     count = len(bars)
     while count and bars[count - 1] >= number:
         count -= 1

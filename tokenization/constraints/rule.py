@@ -131,7 +131,7 @@ def biases_of_prompt(
     presence: float = 1.0,
     recall: float = 1.0,
 ) -> tuple[Bias, ...]:
-    """Biases that keep new music close to a prompt of several instruments.
+    """Return the biases that keep new music close to a prompt of several instruments.
 
     See `presence.py` and `recall.py`. `ids` is the prompt and `grammar` the state after it. A
     strength of 0 turns a bias off. Music of a single track has neither. `joining` are ranks of

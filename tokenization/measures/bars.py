@@ -24,7 +24,7 @@ class TrackKey(NamedTuple):
 
 
 def track_keys(tracks: Sequence[Track]) -> list[TrackKey]:
-    """Key of each track; all drum tracks have the same key, as in the vocabulary."""
+    """Return the key of each track; all drum tracks have the same key, as in the vocabulary."""
     counted: dict[int, int] = {}
     keys: list[TrackKey] = []
     for track in tracks:
@@ -35,7 +35,7 @@ def track_keys(tracks: Sequence[Track]) -> list[TrackKey]:
 
 
 def bar_lines(score: Score) -> NDArray[np.int64]:
-    """Ticks of the bar lines (bars + 1,): from 0 to the first at or after the end of the score.
+    """Return ticks of bar lines (bars + 1,): from 0 to the first at or after the score's end.
 
     There is at least one bar. Bars are those of the vocabulary: whole eighths, up to eight
     quarters.
@@ -82,7 +82,7 @@ class BarNotes(NamedTuple):
 
     @classmethod
     def of(cls, score: Score) -> BarNotes:
-        """All bars of a score."""
+        """Return all bars of a score."""
         track_of = track_keys(score.tracks)
         keys = tuple(sorted({k for k, t in zip(track_of, score.tracks, strict=True) if len(t)}))
         tables = [

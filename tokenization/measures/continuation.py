@@ -61,7 +61,7 @@ def measure_continuation(score: Score, first_bar: int, stop_bar: int) -> dict[st
 
 
 def _similarity(notes: BarNotes, first: int) -> dict[str, float]:
-    """Similarity to earlier bars at some distances, and to the most similar one; equal bars."""
+    """Return similarity to earlier bars at some distances, and to the most similar; equal bars."""
     melody, new = melody_of(notes, 0), np.arange(first, notes.num_bars)
     exact = exact_similarity(notes)
     measures: dict[str, float] = {}
@@ -87,7 +87,7 @@ def _similarity(notes: BarNotes, first: int) -> dict[str, float]:
 
 
 def _harmony(notes: BarNotes, first: int) -> dict[str, float]:
-    """Chords by bar: their period, variety, changes, and whether the prompt has them."""
+    """Return the chords by bar: their period, variety, changes, and whether the prompt has them."""
     harmony = bar_harmony(notes)
     roots, chords = harmony.roots, harmony.chords[first:]
     is_known = chords >= 0
@@ -113,7 +113,7 @@ def _harmony(notes: BarNotes, first: int) -> dict[str, float]:
 
 
 def _root_in_bass(notes: BarNotes, first: int, roots: NDArray[np.int64]) -> float:
-    """Share of the beats of new bars at which the lowest note is the root of the bar's chord."""
+    """Return the share of beats of new bars at which the lowest note is the root of the chord."""
     pitched = notes.only(~notes.is_drum)
     ends = pitched.onsets + pitched.durations
     begins = [
@@ -131,7 +131,7 @@ def _root_in_bass(notes: BarNotes, first: int, roots: NDArray[np.int64]) -> floa
 
 
 def _diatonic(notes: BarNotes, chords: NDArray[np.int64]) -> float:
-    """Share of chords whose notes all belong to the major scale that fits the music best."""
+    """Return the share of chords with all notes in the major scale that fits the music best."""
     scale = _MAJOR[(_MAJOR @ _weights(notes)).argmax()]
     pairs = [divmod(int(chord), len(QUALITIES)) for chord in chords]
     return _mean(
@@ -143,7 +143,7 @@ def _diatonic(notes: BarNotes, chords: NDArray[np.int64]) -> float:
 
 
 def _tonality(notes: BarNotes, first: int) -> dict[str, float]:
-    """Shares of the time of new notes in a scale: in its own best one, and in the prompt's."""
+    """Return shares of the time of new notes in a scale: their own best one, and the prompt's."""
     begins = notes.bars
     new, prompt = _weights(notes.only(begins >= first)), _weights(notes.only(begins < first))
     measures = {"in_scale": _share((_MAJOR @ new).max(), new.sum())}
@@ -206,14 +206,14 @@ def _density(notes: BarNotes, first: int) -> dict[str, float]:
 
 
 def _at_lag(similarity: NDArray[np.float64], lag: int, first: int) -> float:
-    """Mean similarity of the bars from `first` on to the bar `lag` before; NaN without any."""
+    """Return the mean similarity of bars from `first` on to the bar `lag` before; NaN without."""
     bars = np.arange(max(first, lag), len(similarity))
     values = similarity[bars, bars - lag]
     return _mean(values[~np.isnan(values)])
 
 
 def _weights(notes: BarNotes) -> NDArray[np.float64]:
-    """Time of each pitch class (12,) in grid steps; a note counts a whole note at most."""
+    """Return the grid steps of each pitch class (12,); a note counts a whole note at most."""
     pitched = ~notes.is_drum
     lengths = np.minimum(notes.durations[pitched], 4 * STEPS_PER_BEAT)
     return np.bincount(notes.pitches[pitched] % 12, lengths, 12).astype(np.float64)
@@ -224,6 +224,6 @@ def _share(part: float, whole: float) -> float:
 
 
 def _mean(values: object) -> float:
-    """Mean; NaN without values."""
+    """Return the mean; NaN without values."""
     array = np.asarray(values, np.float64)
     return float(array.mean()) if array.size else _NAN

@@ -39,7 +39,7 @@ _LOOK_BACK = 64
 
 
 def form(notes: BarNotes, first_bar: int) -> dict[str, float]:
-    """All measures of form of the bars from `first_bar` on, by name; NaN where undefined.
+    """Return all measures of form of the bars from `first_bar` on, by name; NaN where undefined.
 
     Returning bars: `most_similar_earlier`, `like_bar_before` (`returns`), `self_similarity_1` and
     so on (`similarity_by_lag` of `exact_similarity` among the new bars). Harmony: `harmony`. Parts:
@@ -74,7 +74,7 @@ def form(notes: BarNotes, first_bar: int) -> dict[str, float]:
 
 
 def exact_similarity(notes: BarNotes) -> NDArray[np.float64]:
-    """(bars, bars): similarity of the contents of two bars, 0 to 1; NaN between empty bars.
+    """Return the similarity (bars, bars) of the contents of two bars, 0 to 1; NaN if empty.
 
     The mean of the Jaccard index over the tracks that play in either bar; all drums are one track.
     """
@@ -90,7 +90,7 @@ def exact_similarity(notes: BarNotes) -> NDArray[np.float64]:
 
 
 def returns(similarity: NDArray[np.float64], notes: BarNotes, first_bar: int) -> dict[str, float]:
-    """How much new bars with notes resemble earlier bars, of the prompt or new.
+    """Return how much new bars with notes resemble earlier bars, of the prompt or new.
 
     `most_similar_earlier`: mean similarity to the most similar one; `like_bar_before`: to the bar
     right before. `similarity` is that of `exact_similarity`.
@@ -118,7 +118,7 @@ class BarHarmony(NamedTuple):
 
 
 def bar_harmony(notes: BarNotes) -> BarHarmony:
-    """Chords of all pitched tracks, recognised beat by beat; beats are counted from bar lines."""
+    """Return chords of all pitched tracks, recognised by beat; beats are counted from bar lines."""
     steps, chords = _chords(notes, np.ones(len(notes.keys), bool))
     per_quality = len(QUALITIES)
     roots = np.where(chords < 0, NO_CHORD, chords // per_quality)
@@ -134,7 +134,7 @@ def bar_harmony(notes: BarNotes) -> BarHarmony:
 
 
 def harmony(notes: BarNotes, first_bar: int) -> dict[str, float]:
-    """Measures of the chords of the new bars; bars without chord are left out.
+    """Return the measures of the chords of the new bars; bars without chord are left out.
 
     `roots_over_chance_4` and so on: `root_agreement` of new bars with the bar that far before, of
     the prompt or new. `harmonic_period`: 1 if that among the new bars alone is at least
@@ -161,7 +161,7 @@ def harmony(notes: BarNotes, first_bar: int) -> dict[str, float]:
 
 
 def has_period(roots: NDArray[np.int64]) -> float:
-    """1 if the roots of bars (bars,) come back at one of `ROOT_LAGS`, else 0; NaN if none can."""
+    """Return 1 if bars' roots (bars,) come back at one of `ROOT_LAGS`, else 0; NaN if none can."""
     agreement = [root_agreement(roots, lag) for lag in ROOT_LAGS]
     if not np.isfinite(agreement).any():
         return _NAN
@@ -169,7 +169,7 @@ def has_period(roots: NDArray[np.int64]) -> float:
 
 
 def root_agreement(roots: NDArray[np.int64], lag: int, first_bar: int = 0) -> float:
-    """Share of bars from `first_bar` on with the root of the bar `lag` before, less chance.
+    """Return the share of bars from `first_bar` on with the root `lag` bars before, less chance.
 
     `roots` (bars,) has -1 for bars without chord, which are left out. Chance is the probability
     that two different ones of the compared bars, earlier and later, have one root, so that roots in
@@ -188,7 +188,7 @@ def root_agreement(roots: NDArray[np.int64], lag: int, first_bar: int = 0) -> fl
 
 
 def bass_fits(notes: BarNotes, first_bar: int) -> float:
-    """Share of half bars in which the bass belongs to the chord of the other pitched tracks.
+    """Return the share of half bars whose bass belongs to the chord of the other pitched tracks.
 
     The bass is the track of a bass instrument, or else the one with the lowest mean pitch; its
     lowest note that sounds in the first beat of the half bar counts. The chord is that of the other
@@ -217,7 +217,7 @@ def bass_fits(notes: BarNotes, first_bar: int) -> float:
 
 
 def clashes(notes: BarNotes, first_bar: int) -> float:
-    """Share of semitones among the pairs of pitched notes that sound together; NaN without pairs.
+    """Return the share of semitones among pairs of pitched notes that sound together; NaN without.
 
     At each onset of a new note it is paired with the notes that sound or begin there. A semitone
     is a minor second or one with octaves between (minor ninth), not a major seventh.
@@ -252,7 +252,7 @@ def clashes(notes: BarNotes, first_bar: int) -> float:
 
 
 def fills(notes: BarNotes, first_bar: int) -> float:
-    """Change of the drums in every fourth bar less that in the other bars; NaN without drums.
+    """Return the change of drums in each fourth bar less that in others; NaN without drums.
 
     The change of a bar is 1 less the Jaccard index of its drums and those of the bar before. Bars
     are counted from the start of the passage: the fourth, eighth and so on end a phrase. The bar
@@ -292,7 +292,7 @@ def melody_of(notes: BarNotes, first_bar: int) -> BarNotes:
 
 
 def melody_breaths(melody: BarNotes, num_bars: int) -> float:
-    """Rests of at least an eighth between melody notes, per bar; NaN without notes."""
+    """Return the rests of at least an eighth between melody notes, per bar; NaN without notes."""
     if not len(melody.onsets):
         return _NAN
     ends = np.maximum.accumulate(melody.onsets + melody.durations)
@@ -300,7 +300,7 @@ def melody_breaths(melody: BarNotes, num_bars: int) -> float:
 
 
 def density_drift(notes: BarNotes, first_bar: int) -> float:
-    """Binary logarithm of notes per bar in the last quarter of the new bars over the first quarter.
+    """Return log2 of notes per bar in the last quarter of the new bars over the first quarter.
 
     NaN with fewer than four new bars, or where one of the quarters has no notes.
     """
@@ -313,7 +313,7 @@ def density_drift(notes: BarNotes, first_bar: int) -> float:
 
 
 def _in_chord() -> NDArray[np.bool_]:
-    """(qualities, 12): which intervals above the root belong to a chord."""
+    """Return which intervals above the root belong to each chord (qualities, 12)."""
     table = np.zeros((len(QUALITIES), 12), bool)
     for row, intervals in zip(table, CHORD_INTERVALS, strict=True):
         row[list(intervals)] = True
@@ -324,20 +324,20 @@ _IN_CHORD = _in_chord()
 
 
 def _mean(values: object) -> float:
-    """Mean; NaN without values."""
+    """Return the mean; NaN without values."""
     array = np.asarray(values, np.float64)
     return float(array.mean()) if array.size else _NAN
 
 
 def _beats(notes: BarNotes) -> NDArray[np.int64]:
-    """Grid steps of the beats: quarters counted from each bar line."""
+    """Return the grid steps of the beats: quarters counted from each bar line."""
     lines = notes.lines.tolist()
     beats = [beat for a, b in pairwise(lines) for beat in range(a, b, STEPS_PER_BEAT)]
     return np.array(beats, np.int64)
 
 
 def _half_bars(notes: BarNotes, first_bar: int) -> NDArray[np.int64]:
-    """Grid steps at which the halves of the new bars begin; the first has the odd beat."""
+    """Return grid steps where halves of the new bars begin; the first has the odd beat."""
     begins = notes.lines[first_bar:-1]
     beats = -(-np.diff(notes.lines[first_bar:]) // STEPS_PER_BEAT)
     middles = begins + (beats + 1) // 2 * STEPS_PER_BEAT
@@ -347,7 +347,7 @@ def _half_bars(notes: BarNotes, first_bar: int) -> NDArray[np.int64]:
 def _chords(
     notes: BarNotes, tracks: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Beats in grid steps (beats,), and index of the chord of these tracks in each (beats,)."""
+    """Return beats in grid steps, and the index of these tracks' chord in each (beats,)."""
     steps = _beats(notes)
     heard = notes.only(tracks[notes.tracks] & ~notes.is_drum)
     if not len(steps) or not len(heard.onsets):
@@ -364,7 +364,7 @@ def _longest(
     kinds: int,
     num_bars: int,
 ) -> NDArray[np.int64]:
-    """Value of the largest total length in each bar (bars,), the smaller of equal ones.
+    """Return the value of the largest total length in each bar (bars,), the smaller of equal ones.
 
     Values of -1 do not count; -1 for bars that have no other.
     """

@@ -16,7 +16,7 @@ LAGS = (1, 2, 4, 8, 16)
 
 
 def bar_similarity(notes: BarNotes) -> NDArray[np.float64]:
-    """(bars, bars): Jaccard similarity of the onsets in two bars, 0 to 1.
+    """Return the Jaccard similarity (bars, bars) of the onsets in two bars, 0 to 1.
 
     A bar is the set of (position, pitch class) of its notes, or (position, pitch) for drums;
     instruments are ignored. Similarity to an empty bar is 0, and NaN between two empty bars.
@@ -26,12 +26,12 @@ def bar_similarity(notes: BarNotes) -> NDArray[np.float64]:
 
 
 def rhythm_similarity(notes: BarNotes) -> NDArray[np.float64]:
-    """(bars, bars): like `bar_similarity` of the positions of onsets alone."""
+    """Return the similarity (bars, bars) of the positions of onsets alone, as `bar_similarity`."""
     return _jaccard(notes, notes.positions)
 
 
 def _jaccard(notes: BarNotes, contents: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Jaccard similarity of the sets of contents (n,) of the notes of any two bars."""
+    """Return the Jaccard similarity of the sets of contents (n,) of the notes of any two bars."""
     _, kind = np.unique(contents, return_inverse=True)
     holds = np.zeros((notes.num_bars, int(kind.max(initial=0)) + 1))
     holds[notes.bars, kind] = 1
@@ -44,7 +44,7 @@ def _jaccard(notes: BarNotes, contents: NDArray[np.int64]) -> NDArray[np.float64
 def similarity_by_lag(
     similarity: NDArray[np.float64], lags: Sequence[int] = LAGS
 ) -> NDArray[np.float64]:
-    """Mean similarity of bars at each distance: (lags,); NaN if no bars are that far apart."""
+    """Return the mean similarity of bars at each distance (lags,); NaN if none are so far apart."""
     diagonals = [np.diagonal(similarity, lag) for lag in lags]
     defined = [diagonal[~np.isnan(diagonal)] for diagonal in diagonals]
     return np.array([float(x.mean()) if len(x) else np.nan for x in defined])
@@ -60,7 +60,7 @@ class RepeatedBars(NamedTuple):
 
 
 def repeated_bars(notes: BarNotes, first_bar: int) -> RepeatedBars:
-    """Shares of the bars from `first_bar` on that repeat an earlier one.
+    """Return the shares of the bars from `first_bar` on that repeat an earlier one.
 
     Bars are equal if the same pitches begin at the same positions in the same tracks; durations
     and velocities do not count. Bars without notes are left out.
@@ -83,6 +83,6 @@ def repeated_bars(notes: BarNotes, first_bar: int) -> RepeatedBars:
 
 
 def longest_run(values: NDArray[np.bool_]) -> int:
-    """Length of the longest run of True."""
+    """Return the length of the longest run of True."""
     gaps = np.flatnonzero(np.concatenate([[True], ~values, [True]]))
     return int(np.diff(gaps).max()) - 1

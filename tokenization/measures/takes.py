@@ -53,12 +53,12 @@ class Judge(NamedTuple):
         return cls(names, means, scales, weights, stored["constant"])
 
     def score(self, measures: Mapping[str, float]) -> float:
-        """Log-odds that a continuation with these measures is real, if half of all are."""
+        """Return log-odds that a continuation with these measures is real, if half of all are."""
         values = np.array([measures[name] for name in self.names])
         return float(self.standardised(values) @ self.weights + self.constant)
 
     def standardised(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Measures (..., n) less their means, in standard deviations; 0 if they are undefined."""
+        """Return measures (..., n) less their means in standard deviations; 0 if undefined."""
         z = np.clip((values - self.means) / self.scales, -_FARTHEST, _FARTHEST)
         return np.where(np.isfinite(z), z, 0.0)
 
@@ -133,7 +133,7 @@ class Ranking(NamedTuple):
 
 
 def take_seed(seed: int, take: int) -> int:
-    """Seed of a take, from 0; that of take 0 is `seed` itself."""
+    """Return the seed of a take, from 0; that of take 0 is `seed` itself."""
     return (seed + take * _SEED_STRIDE) % _SEEDS
 
 

@@ -68,7 +68,7 @@ _ROWS_AT_ONCE: Final = 1 << 16
 def append_to_midi(
     prompt: bytes, new: Score, splice_ticks: int, drums: Mapping[Place, bool] | None = None
 ) -> bytes:
-    """MIDI file with new music appended, in which every event of the prompt is unchanged.
+    """Return the MIDI file with new music appended, with every event of the prompt unchanged.
 
     - The bytes of the prompt's tracks up to their end-of-track are kept, and so are chunks of other
       kinds. Only a RIFF wrapper and bytes that are not part of an event are removed. An event
@@ -155,7 +155,7 @@ def replace_in_midi(
     stop_ticks: int,
     drums: Mapping[Place, bool] | None = None,
 ) -> bytes:
-    """MIDI file in which new music replaces the notes of some tracks between two times.
+    """Return the MIDI file in which new music replaces the notes of some tracks between two times.
 
     - Only the note-ons and note-offs of these notes are removed: those of `tracks`, by their
       `chunk`, `channel` and `program`, that begin from the start on and before the stop. All other
@@ -431,7 +431,7 @@ def _unused_channel(
 
 
 def _resolution_factor(division: int, new: Score, splice_ticks: int) -> int:
-    """Factor of the resolution with which different times of `new` stay different."""
+    """Return the factor of the resolution with which different times of `new` stay different."""
     times = [np.array([splice_ticks, *(t.tick for t in (*new.tempos, *new.time_signatures))])]
     times += [track.notes[:, :2].ravel() for track in new.tracks]
     times += [table[:, 0] for track in new.tracks for table in (track.controls, track.bends)]
@@ -470,7 +470,7 @@ def _tuning(
 
 
 def _tuning_events(tuning: Tuning, track: Track, channel: int, tick: int) -> list[NewEvents]:
-    """Events at a tick that tune a track which joins a file on a channel."""
+    """Return the events at a tick that tune a track which joins a file on a channel."""
     tuned = tuning.joining(replace(track, controls=[], bends=[]), channel, tick)
     return [control_events(tuned, channel, Scale()), bend_events(tuned, channel, Scale())]
 
@@ -478,7 +478,7 @@ def _tuning_events(tuning: Tuning, track: Track, channel: int, tick: int) -> lis
 def _closing_events(
     events: Events, endless: NDArray[np.int32], tuning: Tuning, splice: int
 ) -> list[list[NewEvents]]:
-    """Events that end notes, held controllers and bends at the splice, by track chunk."""
+    """Return events that end notes, held controllers and bends at the splice, by track chunk."""
     closing: list[list[NewEvents]] = [[] for _ in events.track_ends]
 
     def close(row: int, *content: int) -> None:
@@ -507,7 +507,7 @@ def _volume_events(
     channel: int,
     splice: int,
 ) -> Iterator[tuple[int, NewEvents]]:
-    """Events that undo a fade of the channel at the splice, each with its track chunk.
+    """Yield the events that undo a fade of the channel at the splice, each with its track chunk.
 
     `notes` are the rows returned by `pair_notes`.
     """
@@ -531,13 +531,13 @@ def _volume_events(
 
 
 def _channels(events: Events) -> list[int]:
-    """Channels with at least one message."""
+    """Return the channels with at least one message."""
     is_channel = (events.status >= 0x80) & (events.status < 0xF0)
     return np.unique(events.status[is_channel] & 15).tolist()
 
 
 def _instruments(events: Events, drum_channels: Collection[int]) -> dict[int, tuple[int, bool]]:
-    """Last program of each channel in use, and whether it has drums.
+    """Return the last program of each channel in use, and whether it has drums.
 
     Member channels of a zone are in use if there are others.
     """
@@ -561,7 +561,7 @@ def _merged(
     *,
     is_scaled: bool,
 ) -> bytes:
-    """Content of a track chunk with new events, without the rows `is_removed`, and its end."""
+    """Return a track chunk's content with new events, without rows `is_removed`, and its end."""
     whole = file.tracks[chunk]
     new = Ordered.of(parts)
     first, last = events.track_rows[chunk : chunk + 2].tolist()
@@ -626,7 +626,7 @@ def _merged(
 
 
 def _without_status(file: MidiFile, events: Events, kept: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Rows among the `kept` ones of a track whose running status is that of a removed row."""
+    """Return the `kept` rows of a track whose running status is that of a removed row."""
     messages = kept[events.status[kept] < 0xF0]
     status = events.status[messages]
     changes = messages[status != np.append(-1, status[:-1])]
@@ -637,7 +637,7 @@ def _without_status(file: MidiFile, events: Events, kept: NDArray[np.int64]) -> 
 def _behind_new(
     events: Events, first: int, kept: NDArray[np.int64] | slice, places: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Rows among the `kept` ones of a track whose bytes change because of new events.
+    """Return the `kept` rows of a track whose bytes change because of new events.
 
     After a new event, the next delta time changes, and the next channel message needs a status
     byte. `first` is the first row of the track, and `places` are the numbers of kept rows before

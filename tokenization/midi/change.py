@@ -33,7 +33,7 @@ _MOST_TEMPO: Final = 0xFFFFFF
 
 
 def transpose_midi(data: bytes, semitones: int, drums: Mapping[Place, bool] | None = None) -> bytes:
-    """MIDI file whose notes are higher by some semitones, except those of drums.
+    """Return the MIDI file whose notes are higher by some semitones, except those of drums.
 
     Pitches, polyphonic pressure and key signatures change; no byte is added or removed. `drums`
     are those that are known, as in `read_midi`.
@@ -63,7 +63,7 @@ def transpose_midi(data: bytes, semitones: int, drums: Mapping[Place, bool] | No
 def _are_drums(
     data: bytes, events: Events, drums: Mapping[Place, bool] | None
 ) -> NDArray[np.bool_]:
-    """Which events (n,) are on channels of drums."""
+    """Return which events (n,) are on channels of drums."""
     homes = events.homes[events.chunk, events.status & 0x0F]
     chunks, channels = homes >> 4, homes & 15
     are_drums = channels == DRUM_CHANNEL
@@ -74,7 +74,7 @@ def _are_drums(
 
 
 def scale_tempo(data: bytes, factor: float) -> bytes:
-    """MIDI file that plays `factor` times as fast; a tempo is added if it begins without one.
+    """Return the MIDI file `factor` times as fast; a tempo is added if it begins without one.
 
     Raises:
         MidiError: this is not a MIDI file, or a tempo would be too slow or too fast for one.
@@ -94,7 +94,7 @@ def scale_tempo(data: bytes, factor: float) -> bytes:
 
 
 def with_own_channel(data: bytes, track: Track) -> tuple[bytes, int]:
-    """MIDI file in which no other track chunk uses the channel of a track, and that channel.
+    """Return the MIDI file where no other track chunk uses a track's channel, and that channel.
 
     If another one does, the messages of the track's chunk move to a free channel, with the program
     and the volume that they had. All drums share a channel.
@@ -136,7 +136,7 @@ def with_own_channel(data: bytes, track: Track) -> tuple[bytes, int]:
 
 
 def set_program(data: bytes, channel: int, before: int, after: int) -> bytes:
-    """MIDI file in which another General MIDI program plays what one plays on a channel.
+    """Return the MIDI file in which another General MIDI program plays what one plays on a channel.
 
     Programs of a channel hold for all its tracks, so all of them change. A track that plays program
     0 since the file names none gets a program change.
@@ -165,7 +165,7 @@ def set_program(data: bytes, channel: int, before: int, after: int) -> bytes:
 
 
 def volume_of(track: Track) -> int:
-    """Volume (controller 7) of a track's channel at the first note of the track."""
+    """Return the volume (controller 7) of a track's channel at the first note of the track."""
     first = int(track.notes[0, 0]) if len(track) else 0
     is_volume = (track.controls[:, 1] == _VOLUME) & (track.controls[:, 0] <= first)
     values = track.controls[is_volume, 2]
@@ -173,7 +173,7 @@ def volume_of(track: Track) -> int:
 
 
 def set_volume(data: bytes, track: Track, volume: int) -> bytes:
-    """MIDI file in which a track of its score begins with a volume (controller 7), 0 to 127.
+    """Return the MIDI file in which a track begins with a volume (controller 7), 0 to 127.
 
     Later volumes of its channel change by the same factor. A volume holds for all tracks of a
     channel. If none precedes the first note, one is added at the start.
@@ -199,7 +199,7 @@ def set_volume(data: bytes, track: Track, volume: int) -> bytes:
 
 
 def _contents(events: Events, kind: int) -> list[tuple[int, int]]:
-    """Start and end of the contents of all meta events of one type."""
+    """Return start and end of the contents of all meta events of one type."""
     _, starts, ends = meta_events(events, kind)
     return list(zip(starts.tolist(), ends.tolist(), strict=True))
 

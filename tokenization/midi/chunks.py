@@ -48,7 +48,7 @@ class MidiFile:
     """What is wrong with the chunks, a clause each; cut-off tracks are not among them."""
 
     def with_tracks(self, contents: Iterable[bytes]) -> bytes:
-        """Bytes of all chunks after the header, with new contents for the track chunks."""
+        """Return bytes of all chunks after the header, with new contents of the track chunks."""
         remaining = iter(contents)
         return b"".join(
             chunk_bytes(
@@ -60,7 +60,7 @@ class MidiFile:
 
 
 def chunk_bytes(kind: bytes, content: bytes) -> bytes:
-    """Bytes of a chunk: type, length, content."""
+    """Return the bytes of a chunk: type, length, content."""
     return kind + len(content).to_bytes(4, "big") + content
 
 

@@ -22,7 +22,7 @@ from tokenization.midi.writer import CLOSING, NewEvents, Ordered, Scale, end_of_
 
 
 def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
-    """MIDI file up to `end_ticks` (of `ticks_per_beat`); earlier events keep their bytes.
+    """Return a MIDI file up to `end_ticks` (of `ticks_per_beat`); earlier events keep their bytes.
 
     Events at or after the end are removed, except tempos and time signatures at the end, which
     apply to the music that follows. Notes that sound at the end are ended there.
@@ -67,7 +67,7 @@ def cut_midi(data: bytes, end_ticks: int, ticks_per_beat: int) -> bytes:
 def note_ends(
     events: Events, rows: NDArray[np.int32], tick: int
 ) -> Iterator[tuple[int, NewEvents]]:
-    """Note-offs at a tick for the notes that begin in `rows`, by track chunk.
+    """Yield the note-offs at a tick for the notes that begin in `rows`, by track chunk.
 
     Each note gets its own, even if several have one pitch: a note-off ends only the earliest.
     """

@@ -89,7 +89,7 @@ class Guess(NamedTuple):
 
 
 def drum_places(score: Score) -> dict[Place, bool]:
-    """Which chunks and channels of a score's file are drums, for `read_midi`."""
+    """Return which chunks and channels of a score's file are drums, for `read_midi`."""
     return {(track.chunk, track.channel): track.is_drum for track in score.tracks}
 
 
@@ -133,7 +133,7 @@ def switch_drums(score: Score, number: int, *, is_drum: bool) -> Score:
 
 
 def _shared(track: Track) -> Place:
-    """Where tracks are drums together: on channel 10 of all chunks, or a channel of one chunk."""
+    """Return where tracks are drums together: channel 10 everywhere, or a channel of a chunk."""
     return None if track.channel == DRUM_CHANNEL else track.chunk, track.channel
 
 
@@ -144,7 +144,7 @@ def _with_flag(track: Track, is_drum: bool) -> Track:
 
 
 def parse_drums(text: str) -> frozenset[int]:
-    """Numbers, from 0, of the tracks that a text such as `2,5` or `none` names.
+    """Return the numbers, from 0, of the tracks that a text such as `2,5` or `none` names.
 
     Raises ValueError if the text names none.
     """
@@ -166,7 +166,7 @@ def format_drums(numbers: Iterable[int]) -> str:
 def places_of_drums(
     file: MidiFile, events: Events, given: Mapping[Place, bool]
 ) -> dict[Place, bool]:
-    """Which chunks and channels with notes are drums, by what is `given` and by messages."""
+    """Return which chunks and channels with notes are drums, by what is `given` and by messages."""
     rows = np.flatnonzero((events.status & 0xF0) == 0x90)
     keys = events.homes[events.chunk[rows], events.status[rows] & 15]
     messages = _read_drum_messages(file, events)
@@ -187,7 +187,7 @@ def find_drums(
     notes: Sequence[NDArray[np.int64]],
     given: Mapping[Place, bool] | None = None,
 ) -> tuple[list[bool], list[tuple[int, Guess]]]:
-    """Which tracks are drums, and for which tracks this is a guess.
+    """Return which tracks are drums, and for which tracks this is a guess.
 
     What a track's messages say applies; channel 10 without any is drums, and other channels are
     not, unless name and notes of a track suggest otherwise.
@@ -265,7 +265,7 @@ class _Steps(NamedTuple):
     are_drums: list[bool]
 
     def most(self, onsets: NDArray[np.int64], usual: bool) -> bool:
-        """Whether most notes are drums, since programs often choose a kit after the first note."""
+        """Return whether most notes are drums: programs often choose a kit after the first note."""
         flags = np.array([usual, *self.are_drums])
         at = np.searchsorted(np.array(self.ticks, np.int64), onsets, side="right")
         return 2 * int(np.count_nonzero(flags[at])) >= len(onsets)
@@ -415,7 +415,7 @@ def _plain(name: str) -> str:
 
 @lru_cache(maxsize=4096)
 def names_drums(name: str) -> bool | None:
-    """Whether a name is that of drums (True) or of a pitched instrument (False); None: neither."""
+    """Return whether a name is of drums (True) or a pitched instrument (False); None: neither."""
     plain = _plain(name)
     is_pitched = _PITCHED_WORDS.search(plain) is not None
     if not is_pitched and _DRUM_WORDS.search(plain):
@@ -426,7 +426,7 @@ def names_drums(name: str) -> bool | None:
 def _guess(
     notes: NDArray[np.int64], division: int, program: int, name: str, usual: bool
 ) -> Guess | None:
-    """Whether a track is drums by its name and notes; None if nothing speaks against `usual`."""
+    """Return whether a track is drums by name and notes; None if nothing speaks against `usual`."""
     named = names_drums(name) if name else None
     if not usual:
         if named is False or (named is None and program > 0):
@@ -507,7 +507,7 @@ class _Pattern(NamedTuple):
 
 
 def _has_kit(notes: NDArray[np.int64]) -> bool:
-    """Whether kicks, snares and cymbals are all struck often."""
+    """Return whether kicks, snares and cymbals are all struck often."""
     shares = np.bincount(_GROUPS[notes[:_MOST_NOTES, 2]], minlength=6) / min(
         len(notes), _MOST_NOTES
     )
@@ -517,7 +517,7 @@ def _has_kit(notes: NDArray[np.int64]) -> bool:
 
 
 def _is_kit(notes: NDArray[np.int64], division: int) -> bool:
-    """Whether notes without a name are surely a drum kit.
+    """Return whether notes without a name are surely a drum kit.
 
     The weights are those of a logistic regression on pieces and clips of fourteen corpora.
     """
@@ -539,7 +539,7 @@ def _is_kit(notes: NDArray[np.int64], division: int) -> bool:
 
 
 def _could_be_drums(notes: NDArray[np.int64], division: int) -> bool:
-    """Whether notes can be the drums that their name says they are."""
+    """Return whether notes can be the drums that their name says they are."""
     pattern = _Pattern.of(notes, division)
     if pattern.kinds <= 4 or _has_kit(notes):
         return True
@@ -548,7 +548,7 @@ def _could_be_drums(notes: NDArray[np.int64], division: int) -> bool:
 
 
 def _could_be_melody(notes: NDArray[np.int64], division: int) -> bool:
-    """Whether notes can be the melody that their program says they are."""
+    """Return whether notes can be the melody that their program says they are."""
     pattern = _Pattern.of(notes, division)
     return (
         pattern.kinds >= 4
@@ -559,7 +559,7 @@ def _could_be_melody(notes: NDArray[np.int64], division: int) -> bool:
 
 
 def _is_melody(notes: NDArray[np.int64], division: int, *, strict: bool) -> bool:
-    """Whether notes on the channel of drums are surely a melody."""
+    """Return whether notes on the channel of drums are surely a melody."""
     pattern = _Pattern.of(notes, division)
     return (
         pattern.kinds >= 5

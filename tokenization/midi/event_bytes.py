@@ -313,7 +313,7 @@ def write_events(
     sizes: NDArray[np.int64],
     content: NDArray[np.uint8],
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Bytes of events with their delta times, and the offset of each, (n + 1,).
+    """Return the bytes of events with their delta times, and the offset of each, (n + 1,).
 
     `before` (n,) are the times of the previous events; the differences have at most 28 bits. The
     status and data bytes of an event are `sizes` bytes of `content` from `starts` on.

@@ -211,14 +211,14 @@ def too_long(file: MidiFile, events: Events, problem: str) -> MidiError:
 def meta_events(
     events: Events, kind: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Rows of the meta events of one type, and start and end of their contents in the file."""
+    """Return rows of the meta events of a type, and start and end of their contents in the file."""
     rows, starts, ends = events.metas
     is_kind = events.first[rows] == kind
     return rows[is_kind], starts[is_kind], ends[is_kind]
 
 
 def tempo_rows(file: MidiFile, events: Events) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the tempos, and their microseconds per quarter note; tempos of 0 are ignored."""
+    """Return rows of the tempos, and their microseconds per quarter; tempos of 0 are ignored."""
     data = np.frombuffer(file.data, dtype=np.uint8)
     rows, content = _contents(events, TEMPO, 3, 3)
     high, middle, low = (data[content + at].astype(np.int64) for at in range(3))
@@ -230,7 +230,7 @@ def tempo_rows(file: MidiFile, events: Events) -> tuple[NDArray[np.int64], NDArr
 def metre_rows(
     file: MidiFile, events: Events
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the valid time signatures, with numerators and denominators (n,)."""
+    """Return the rows of the valid time signatures, with numerators and denominators (n,)."""
     data = np.frombuffer(file.data, dtype=np.uint8)
     rows, content = _contents(events, TIME_SIGNATURE, 2, 1 << 32)
     numerator, power = data[content].astype(np.int64), data[content + 1].astype(np.int64)
@@ -241,7 +241,7 @@ def metre_rows(
 def _contents(
     events: Events, kind: int, least: int, most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Rows of the meta events with a content of `least` to `most` bytes, and their starts."""
+    """Return rows of the meta events with `least` to `most` bytes of content, and their starts."""
     rows, starts, ends = meta_events(events, kind)
     sizes = ends - starts
     fits = (sizes >= least) & (sizes <= most)
@@ -251,7 +251,7 @@ def _contents(
 def pair_notes(
     events: Events,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """Rows where notes begin, rows where the same notes end, and rows of notes that never end.
+    """Return rows where notes begin, rows where they end, and rows of notes that never end.
 
     The first and the last are ascending. A note-off ends the earliest sounding note of its chunk,
     channel and pitch; without one it is ignored.
@@ -275,7 +275,7 @@ def note_table(
 
 
 def _note_order(notes: NDArray[np.int64], instruments: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Order (n,) of notes (n, 4) by instrument, onset, pitch, duration and velocity.
+    """Return the order (n,) of notes (n, 4) by instrument, onset, pitch, duration and velocity.
 
     Notes are almost in order, so sorting twice by one number is faster than `np.lexsort`. Times
     have 31 bits, instruments 27.
@@ -296,7 +296,7 @@ def instruments_of_rows(
     row: NDArray[np.int64],
     tick: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Instruments of notes as in `note_table`, by the arguments of `programs_of_rows`.
+    """Return the instruments of notes as in `note_table`, by the arguments of `programs_of_rows`.
 
     The member channels of a zone have the program of its manager channel if it sets one.
     """
@@ -310,7 +310,7 @@ def instruments_of_rows(
 def programs_at(
     events: Events, chunk: int, channel: int, ticks: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Programs of a channel in a chunk after the events up to each of the ticks (n,), ascending."""
+    """Return a channel's programs in a chunk after the events up to each of the ticks (n,)."""
     start, stop = events.track_rows[chunk : chunk + 2].tolist()
     rows = start + np.searchsorted(events.tick[start:stop], ticks, side="right")
     chunks, channels = np.full(len(rows), chunk), np.full(len(rows), channel)
@@ -324,7 +324,7 @@ def programs_of_rows(
     row: NDArray[np.int64],
     tick: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """Programs of channels in chunks before rows of events, sorted by chunk, then by row.
+    """Return programs of channels in chunks before rows of events, sorted by chunk, then by row.
 
     The first program of a channel counts from its first note on if it is late (`openings`). A
     channel without a program change in its chunk has the last program that any chunk sets up to
@@ -351,7 +351,7 @@ def programs_of_rows(
 
 
 def rows_in_time(events: Events, status: int, until: int = MAX_TICK) -> NDArray[np.int64]:
-    """Rows with a status byte up to the tick `until`, over all chunks, sorted by time."""
+    """Return rows with a status byte up to the tick `until`, over all chunks, sorted by time."""
     rows = np.flatnonzero((events.status == status) & (events.tick <= until))
     return rows[np.argsort(events.tick[rows], kind="stable")]
 
@@ -359,7 +359,7 @@ def rows_in_time(events: Events, status: int, until: int = MAX_TICK) -> NDArray[
 def rows_by_channel(
     events: Events, kind: int, until: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Rows of the messages of a kind (0x80 to 0xE0) up to a tick, sorted by channel, then by time.
+    """Return rows of messages of a kind (0x80 to 0xE0) up to a tick, by channel, then by time.
 
     The second array (17,) has the first of these rows for each channel, and their number.
     """
@@ -372,7 +372,7 @@ def rows_by_channel(
 
 
 def tables_by_channel(events: Events, kind: int, until: int) -> list[NDArray[np.int64]]:
-    """Tables of the controllers (0xB0) or bends (0xE0) of all 16 channels up to a tick.
+    """Return the tables of the controllers (0xB0) or bends (0xE0) of all 16 channels up to a tick.
 
     The rows of a table are those of the tables of a `Track`.
     """

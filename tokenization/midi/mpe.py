@@ -229,7 +229,7 @@ def _programs(
 
 
 def _are_expressed(events: _Columns, chunk: int, ons: NDArray[np.int64]) -> bool:
-    """Whether bend and timbre are set on the channel of most notes of a chunk just before them.
+    """Return whether most notes of a chunk have bend and timbre set just before on their channel.
 
     Most notes of the lowest channel may lack them, as those do that `append_to_midi` adds there.
     """

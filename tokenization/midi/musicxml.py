@@ -143,7 +143,7 @@ def _round_quarter_tones(root: ElementTree.Element) -> int:
 
 
 def _repeats(bar: ElementTree.Element) -> bool:
-    """Whether music before the end of a bar is played again after it."""
+    """Return whether music before the end of a bar is played again after it."""
     jumps = [sound for sound in bar.iter("sound") if {"dacapo", "dalsegno"} & set(sound.keys())]
     return bool(jumps) or bar.find("barline/repeat[@direction='backward']") is not None
 
@@ -156,7 +156,7 @@ def _damaged(name: str, why: str) -> MidiError:
 
 
 def is_musicxml(data: bytes) -> bool:
-    """Whether this looks like a zip archive or XML, as a MIDI file never does."""
+    """Return whether this looks like a zip archive or XML, as a MIDI file never does."""
     start = data[:200].lstrip(b"\xef\xbb\xbf \t\r\n")
     return start.startswith((b"PK\x03\x04", b"<", b"\xff\xfe<", b"\xfe\xff\x00<"))
 

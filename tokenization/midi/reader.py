@@ -134,7 +134,7 @@ def read_midi(
 def _end_ticks(
     file: MidiFile, events: Events, tracks: tuple[Track, ...], metres: tuple[TimeSignature, ...]
 ) -> int:
-    """Tick at which the rests at the end of a file end; 0 if there are none.
+    """Return the tick at which the rests at the end of a file end; 0 if there are none.
 
     Programs write the end-of-track at any distance from the music. It counts if it is on a bar line
     and at most `MAX_REST_BEATS` after the last note.
@@ -186,7 +186,7 @@ def _last_at_each_tick(
 
 
 def _names(file: MidiFile, events: Events) -> dict[int, str]:
-    """Names of the track chunks that have one; all texts of the file decide on their encoding."""
+    """Return names of track chunks that have one; all texts of a file decide on the encoding."""
     rows, contents, ends = events.metas
     is_text = (events.first[rows] > 0) & (events.first[rows] <= _LAST_TEXT)
     rows, contents, ends = rows[is_text], contents[is_text], ends[is_text]
@@ -268,7 +268,7 @@ def _describe_guesses(
 def _by_channel(
     events: Events, kind: int, limit: int, channels: set[int]
 ) -> dict[int, NDArray[np.int64]]:
-    """Read-only tables of the controllers (0xB0) or bends (0xE0) of channels up to a tick.
+    """Return read-only tables of controllers (0xB0) or bends (0xE0) of channels up to a tick.
 
     The tracks of a channel share them, since copies could fill the memory.
     """

@@ -88,7 +88,7 @@ def _as_utf8(content: bytes) -> str | None:
 
 
 def _plausibility(content: bytes, encoding: str) -> float:
-    """Share of the characters beyond ASCII that are common; -1 if the bytes are not that encoding.
+    """Return the share of common characters beyond ASCII; -1 if the bytes are not that encoding.
 
     A text may end in the middle of a character.
     """
@@ -114,7 +114,7 @@ def _plausibility(content: bytes, encoding: str) -> float:
 
 
 def _share_in_words(text: str, num_letters: int, encoding: str) -> float:
-    """Share of the characters beyond ASCII in words that look like words of an alphabet.
+    """Return the share of the characters beyond ASCII in words that look like words of an alphabet.
 
     Latin words are mostly ASCII, and Cyrillic and Greek ones have none of it. Greek words have an
     accent, unless they are in capitals.
@@ -144,7 +144,7 @@ def _share_in_words(text: str, num_letters: int, encoding: str) -> float:
 
 
 def _japanese(letter: str) -> float:
-    """How common a character is in Japanese."""
+    """Return how common a character is in Japanese."""
     if "\u3041" <= letter <= "\u30fc":  # kana
         return 1 + _TYPICAL / 2
     if "\uff61" <= letter <= "\uff9f":

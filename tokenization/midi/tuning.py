@@ -54,7 +54,7 @@ class _Channel(NamedTuple):
     has_notes: bool
 
     def cents(self, bend: int) -> float:
-        """Offset from equal temperament at 440 Hz with a bend."""
+        """Return the offset from equal temperament at 440 Hz with a bend."""
         return bend / _CENTRE * self.bend_range + self.parameter_cents
 
 
@@ -168,7 +168,7 @@ def _channel(events: ChannelEvents) -> _Channel:
 
 
 def parameters(controls: NDArray[np.int64], bend_range: float) -> tuple[float, float]:
-    """Range of the pitch bend, and offset by fine and coarse tuning, in cents."""
+    """Return the range of the pitch bend, and offset by fine and coarse tuning, in cents."""
     coarse_byte = {_BEND_RANGE: round(bend_range / 100), _FINE: 64, _COARSE: 64}
     fine_byte = dict.fromkeys(coarse_byte, 0)
     selected = {98: -1, 99: -1, 100: 127, 101: 127}

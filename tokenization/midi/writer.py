@@ -67,7 +67,7 @@ class NewEvents(NamedTuple):
         first: NDArray[np.int64],
         second: NDArray[np.int64] | int,
     ) -> NewEvents:
-        """Channel messages (n,) with two data bytes.
+        """Return the channel messages (n,) with two data bytes.
 
         Raises ValueError if a data byte is over 127.
         """
@@ -96,7 +96,7 @@ class Ordered(NamedTuple):
 
     @classmethod
     def of(cls, parts: Sequence[NewEvents], tracks: NDArray[np.int64] | int = 0) -> Ordered:
-        """Events ordered by `tracks` (n,), then tick, rank and position."""
+        """Return the events ordered by `tracks` (n,), then tick, rank and position."""
         if not parts:
             nothing = np.zeros(0, np.int64)
             return cls(nothing, nothing, nothing, np.zeros(0, np.uint8), np.zeros(0, bool))
@@ -122,7 +122,7 @@ class Scale(NamedTuple):
 
 
 def write_midi(score: Score) -> bytes:
-    """MIDI file of format 1: a chunk of tempos and time signatures, then one chunk for each track.
+    """Return a MIDI file of format 1: a chunk of tempos and time signatures, then one per track.
 
     The same score gives the same bytes. A track keeps its channel unless another instrument uses
     it. From the sixteenth instrument on, channels are shared, with a program change before each
@@ -183,7 +183,7 @@ def _owners(counts: Iterable[int]) -> NDArray[np.int64]:
 
 
 def header_bytes(midi_format: int, num_tracks: int, division: int, rest: bytes = b"") -> bytes:
-    """Header of a file; `rest` are further bytes of a header with more than the three numbers."""
+    """Return a file's header; `rest` are bytes of a header with more than the three numbers."""
     numbers = (midi_format, num_tracks, division)
     return chunk_bytes(b"MThd", b"".join(number.to_bytes(2, "big") for number in numbers) + rest)
 
@@ -208,12 +208,12 @@ def variable_length(value: int) -> bytes:
 
 
 def meta(kind: int, content: bytes) -> bytes:
-    """Bytes of a meta event."""
+    """Return the bytes of a meta event."""
     return bytes((META, kind)) + variable_length(len(content)) + content
 
 
 def timed(events: Ordered, before: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
-    """Bytes of events with their delta times, and the offset of each, (n + 1,).
+    """Return the bytes of events with their delta times, and the offset of each, (n + 1,).
 
     `before` (n,) are the times of the previous events in the file. Raises MidiError if a gap is too
     long.
@@ -226,14 +226,14 @@ def timed(events: Ordered, before: NDArray[np.int64]) -> tuple[bytes, NDArray[np
 
 
 def end_of_track(delta: int) -> bytes:
-    """Bytes of an end-of-track after a delta time."""
+    """Return the bytes of an end-of-track after a delta time."""
     return variable_length(delta) + meta(END_OF_TRACK, b"")
 
 
 def tracks_bytes(
     parts: Sequence[NewEvents], owners: NDArray[np.int64], num_tracks: int, end_tick: int = 0
 ) -> list[bytes]:
-    """Contents of track chunks that end with their last events, the first not before `end_tick`.
+    """Return contents of track chunks that end with their events, the first from `end_tick` on.
 
     All are written at once, since each call of NumPy takes time. `owners` are the numbers of the
     tracks of all events, in the order of `parts`.
@@ -254,7 +254,7 @@ def tracks_bytes(
 
 
 def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvent]:
-    """Events for the tempos and time signatures of a score after the tick `after`.
+    """Return the events for the tempos and time signatures of a score after the tick `after`.
 
     Raises:
         MidiError: MIDI cannot represent a tempo or a time signature.
@@ -283,20 +283,20 @@ def tempo_events(score: Score, scale: Scale, after: int = -1) -> list[NewEvent]:
 
 
 def instrument_events(track: Track, channel: int, tick: int) -> list[NewEvent]:
-    """Events for the name of a track at its start, if it has one, and for its program at a tick."""
+    """Return events for the name of a track at its start, if any, and its program at a tick."""
     name = [NewEvent(0, CLOSING, meta(NAME, track.name.encode()))] if track.name else []
     return [*name, program_event(track, channel, tick)]
 
 
 def program_event(track: Track, channel: int, tick: int) -> NewEvent:
-    """Event that selects a track's program."""
+    """Return the event that selects a track's program."""
     return NewEvent(tick, SETTING, bytes((0xC0 | channel, track.program)))
 
 
 def note_events(
     tracks: Sequence[Track], channels: Sequence[int], scale: Scale
 ) -> tuple[NewEvents, NewEvents]:
-    """Note-ons and note-offs of all tracks, track by track."""
+    """Return the note-ons and note-offs of all tracks, track by track."""
     onset, duration, pitch, velocity = all_notes(tracks).T
     begins, ends = scale.ticks(onset), scale.ticks(onset + duration)
     channel = np.array(channels, np.int64).repeat([len(track) for track in tracks])
@@ -314,7 +314,7 @@ def control_events(track: Track, channel: int, scale: Scale) -> NewEvents:
 
 
 def bend_events(track: Track, channel: int, scale: Scale) -> NewEvents:
-    """Pitch bends of a track."""
+    """Return the pitch bends of a track."""
     tick, bend = track.bends[:, 0], track.bends[:, 1] + 8192
     ranks = np.full(len(tick), SETTING)
     return NewEvents.messages(scale.ticks(tick), ranks, 0xE0 | channel, bend & 127, bend >> 7)
@@ -359,7 +359,7 @@ def drum_channel(taken: Mapping[int, tuple[int, bool]]) -> int:
 def program_choices(
     tracks: Sequence[Track], channels: Sequence[int], scale: Scale
 ) -> list[list[NewEvent]]:
-    """Program changes that each track needs because it shares its channel.
+    """Return the program changes that each track needs because it shares its channel.
 
     A channel has one program at a time. After a track on the channel has played with another
     program, the next track selects its own again.

@@ -77,7 +77,7 @@ def as_musicxml(score: Score, title: str) -> bytes:
 
 
 def _sharps(key: Key | None) -> int:
-    """Sharps of the key signature; negative for flats."""
+    """Return the sharps of the key signature; negative for flats."""
     if key is None:
         return 0
     tonic = key.tonic + (3 if key.minor else 0)
@@ -96,7 +96,7 @@ def _spelled(pitch: int, sharps: int) -> str:
 
 
 def _tempos(score: Score, bars: Sequence[Bar]) -> Iterator[tuple[int, float]]:
-    """Index of a bar and the tempo from it on."""
+    """Yield the index of a bar and the tempo from it on."""
     starts = [one.start for one in bars]
     by_bar: dict[int, float] = {0: 120.0}
     for tick, bpm in score.tempos:

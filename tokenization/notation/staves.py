@@ -246,7 +246,7 @@ def _voices(notes: Sequence[_Note]) -> tuple[list[Strike], list[Strike]]:
 
 
 def _is_held(onset: int, end: int, following: int) -> bool:
-    """Whether a note clearly sounds on while the next one begins."""
+    """Return whether a note clearly sounds on while the next one begins."""
     return end - following > max(3, (end - onset) // 4)
 
 

@@ -50,14 +50,14 @@ class Bar:
         return min(allowed, key=lambda unit: sum(moves[unit]))
 
     def values(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Begin and end of each of the values that a time from `start` to `end` is written as."""
+        """Return begin and end of the values that a time from `start` to `end` is written as."""
         while start < end:
             stop = start + self._value(start, end)
             yield start, stop
             start = stop
 
     def rests(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Begin and end of each rest; none is syncopated."""
+        """Return begin and end of each rest; none is syncopated."""
         while start < end:
             past = (start - self.start) % self.beat
             stop = min(start + self.beat - past, end)

@@ -43,7 +43,7 @@ class BarMap(NamedTuple):
 
     @classmethod
     def of_score(cls, score: Score) -> BarMap:
-        """Map of the notated bars of a score of at least 12 ticks per quarter, up to its end.
+        """Return the map of notated bars of a score of at least 12 ticks per quarter, to its end.
 
         A score of more than 65,536 quarters ends with the bar in which its last note begins.
         """
@@ -54,7 +54,7 @@ class BarMap(NamedTuple):
 
     @classmethod
     def of(cls, lines: NDArray[np.int64], ticks_per_beat: int) -> BarMap:
-        """Map of the bars between `lines`, in ticks; at least one."""
+        """Return the map of the bars between `lines`, in ticks; at least one."""
         sizes = np.maximum(nearest_step(np.diff(lines), ticks_per_beat), 1)
         starts = np.append(0, np.cumsum(sizes + -sizes % BAR_UNIT))
         return cls(lines, starts, sizes, ticks_per_beat)
@@ -79,7 +79,7 @@ class BarMap(NamedTuple):
         return np.column_stack([begins, ends - begins, table[:, 2:]])
 
     def vocabulary_lines(self) -> NDArray[np.int64]:
-        """Bar lines (n + 1,) of the vocabulary in steps: `starts`, and splits of long bars."""
+        """Return the vocabulary's bar lines (n + 1,) in steps: `starts`, and splits of bars."""
         if (np.diff(self.starts) <= MAX_BAR_STEPS).all():
             return self.starts
         return split_long_bars(self.starts, int(self.starts[-1]))

@@ -43,7 +43,7 @@ class Tokens(NamedTuple):
 
     @classmethod
     def of(cls, ids: Sequence[int] | NDArray[np.integer], families: Families) -> Tokens:
-        """Tokens of any integers; those that are not ids become OTHER."""
+        """Return the tokens of any integers; those that are not ids become OTHER."""
         array = np.concatenate((np.asarray(ids, dtype=np.int64).reshape(-1), [EOS]))
         # "clip" maps negative numbers to the first id, PAD, and large ones to the entry after the
         # last id.
@@ -51,7 +51,7 @@ class Tokens(NamedTuple):
         return cls(kinds.take(array, mode="clip"), values.take(array, mode="clip"))
 
     def to_end(self) -> Tokens:
-        """Tokens up to the first EOS."""
+        """Return the tokens up to the first EOS."""
         stop = int((self.kinds == Kind.EOS).argmax()) + 1
         return Tokens(self.kinds[:stop], self.values[:stop])
 
@@ -74,14 +74,14 @@ class Bars(NamedTuple):
         return np.where(steps < start, steps + (end - start), steps - start)
 
     def music_lines(self) -> NDArray[np.int64]:
-        """Bar lines of the music."""
+        """Return the bar lines of the music."""
         if not self.num_later:
             return self.lines
         return np.append(np.sort(self.in_music(self.lines[:-1])), self.lines[-1])
 
 
 def read_bars(tokens: Tokens) -> Bars:
-    """Bars of any tokens; TimeSignatures count only after Bar, positions may exceed the bar.
+    """Return bars of any tokens; TimeSignatures count only after Bar, positions may exceed the bar.
 
     A Later counts right after the Bar of the first bar, or of one that follows such bars.
     """
@@ -116,7 +116,7 @@ def hold(values: NDArray[np.int64], marks: NDArray[np.intp], length: int) -> NDA
 
 
 def read_tempos(tokens: Tokens, bars: Bars) -> tuple[Tempo, ...]:
-    """Tempos of any tokens, in any place.
+    """Return the tempos of any tokens, in any place.
 
     If bars are not in the order of the music, a Tempo that repeats the one before it is left out.
     """
@@ -175,7 +175,7 @@ def read_notes(tokens: Tokens, bars: Bars, families: Families) -> Notes:
 
 
 def _ranks_at(tokens: Tokens, places: NDArray[np.intp], families: Families) -> NDArray[np.int64]:
-    """Ranks of the tracks at sorted indices, from the last Program before each and its Part."""
+    """Return ranks of tracks at sorted indices, by the last Program before each and its Part."""
     if families.only_track >= 0:
         return np.full(len(places), families.only_track)
     kinds, values = tokens
@@ -190,7 +190,7 @@ def _ranks_at(tokens: Tokens, places: NDArray[np.intp], families: Families) -> N
 
 
 def by_track(notes: Notes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Table (n, 4) of onset, duration, MIDI pitch and velocity, and the rank of each note's track.
+    """Return (n, 4) onset, duration, MIDI pitch and velocity, and the rank of each note's track.
 
     Rows are sorted by rank, onset and pitch, and the table is read-only, as a track requires. A
     note ends where its key is struck again.

@@ -30,7 +30,7 @@ class Body(NamedTuple):
 
 
 def write_ids(body: Body, families: Families) -> NDArray[np.int32]:
-    """Canonical ids of the heads and what follows each."""
+    """Return the canonical ids of the heads and what follows each."""
     # One row per event: the Position if it is new, Program and Part if the track is new, then the
     # ids of the event. Heads take whole rows.
     has_programs = families.only_track < 0
@@ -79,7 +79,7 @@ def _head_events(starts: NDArray[np.int64], per_head: int) -> NDArray[np.int64]:
 
 @cache
 def _run_heads(families: Families, per_head: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Ids of the Program and Part before the notes of a track, by type of event; 0: no token."""
+    """Return ids of the Program and Part before a track's notes, by type of event; 0: no token."""
     ranks = np.arange((families.part - families.program) * NUM_PARTS, dtype=np.int32)
     programs = families.program + ranks // NUM_PARTS
     parts = ranks % NUM_PARTS
@@ -101,7 +101,7 @@ def _note_events(
 
 @cache
 def _first_ids(families: Families, per_head: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Offsets that convert pitches, velocities and durations to ids, and Pitch ids to Drum ids."""
+    """Return offsets that convert pitches, velocities, durations to ids, and Pitch to Drum ids."""
     notes = _EVENT.row(0, per_head + 1, families.pitch, families.velocity, families.duration)
     louder = families.drum_velocity - families.velocity
     return notes, _EVENT.row(0, 0, NUM_PITCHES, louder, -families.duration)

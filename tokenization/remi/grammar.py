@@ -66,7 +66,7 @@ class After(IntEnum):
 
 
 def mask_of(families: Families, *ranges: tuple[int, int]) -> NDArray[np.bool_]:
-    """Read-only mask (v,) of the ids in some ranges."""
+    """Return the read-only mask (v,) of the ids in some ranges."""
     allowed = np.zeros(families.size, bool)
     for first, stop in ranges:
         allowed[first:stop] = True
@@ -205,7 +205,7 @@ class RemiGrammar(_State):
                     mask[pitch] = False
 
     def _tracks_after(self, track: int) -> NDArray[np.bool_]:
-        """Mask (ranks,) of the tracks that may follow the track of rank `track` at the position."""
+        """Return the mask (ranks,) of tracks that may follow rank `track` at the position."""
         tracks = self._players.tracks.copy()
         tracks[: track + 1] = False
         if len(self.sounding) >= NUM_PITCHES:
@@ -223,7 +223,7 @@ class RemiGrammar(_State):
             mask[POSITION + position] = self._tempo_at(position)
 
     def _full_until(self) -> dict[int, int]:
-        """By rank, for tracks whose pitches all sound: the step at which the first of them ends."""
+        """Return by rank, for tracks whose pitches all sound, when the first of them ends."""
         ends: dict[int, dict[int, int]] = {}
         for rank, pitch, end in self.sounding:
             of_track = ends.setdefault(rank, {})
@@ -231,7 +231,7 @@ class RemiGrammar(_State):
         return {rank: min(of.values()) for rank, of in ends.items() if len(of) == NUM_PITCHES}
 
     def advance(self, token: int) -> Self:
-        """State after one more token. Raises ValueError for a token that is not allowed."""
+        """Return the state after a token. Raises ValueError for a token that is not allowed."""
         families = self.families
         if not (0 <= token < families.size and self.allowed[token]):
             raise ValueError(self._refusal(token))
@@ -311,7 +311,7 @@ class RemiGrammar(_State):
         return state._replace(rules=self.rules)
 
     def _after_bars(self, ids: NDArray[np.int64]) -> Self:
-        """State after whole bars, computed from all of them at once."""
+        """Return the state after whole bars, computed from all of them at once."""
         tokens = Tokens.of(ids, self.families)
         bars = read_bars(tokens)
         start, end = bars.lines[-2:].tolist()

@@ -38,7 +38,7 @@ class Losses(NamedTuple):
 
 
 def losses(score: Score, ranks: Sequence[int]) -> Losses:
-    """Losses of a score; `ranks` are those of its tracks by `Remi.track_ranks`."""
+    """Return the losses of a score; `ranks` are those of its tracks by `Remi.track_ranks`."""
     of_channel = {track.channel: track for track in score.tracks}.values()
     numbers = [track.controls[:, 1] for track in of_channel]
     pedals = sum(int(np.count_nonzero(of_track == _SUSTAIN_PEDAL)) for of_track in numbers)

@@ -56,7 +56,7 @@ class MultitrackRemi(Remi):
         super().__init__(config, MULTITRACK_FAMILIES)
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Rank of each track, its place among the groups of a position, from program and part."""
+        """Return each track's rank, its place among groups of a position, by program and part."""
         parts: dict[int, int] = {}
         ranks: list[int] = []
         for track in tracks:
@@ -89,7 +89,7 @@ class MultitrackRemi(Remi):
         return self.encode(replace(score, tracks=tuple(tracks))).ids
 
     def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
-        """For each rank, the track with the most notes, without its events."""
+        """Return, for each rank, the track with the most notes, without its events."""
         fullest: dict[int, Track] = {}
         for rank, track in zip(ranks, tracks, strict=True):
             if rank not in fullest or len(track) > len(fullest[rank]):

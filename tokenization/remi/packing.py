@@ -27,7 +27,7 @@ class Packing:
     def pack(
         self, first: NDArray[np.int64], second: NDArray[np.int64], *others: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Packed rows (n,) of the columns."""
+        """Return the packed rows (n,) of the columns."""
         packed = first << self._first_bits
         packed |= second
         for bits, column in zip(self._bits, others, strict=True):
@@ -36,7 +36,7 @@ class Packing:
         return packed
 
     def unpack(self, packed: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Columns of packed rows."""
+        """Return the columns of packed rows."""
         columns = [packed >> below for below in self._below[:-1]]
         for column, mask in zip(columns[1:], self._masks, strict=True):
             column &= mask
@@ -47,7 +47,7 @@ class Packing:
         return packed >> self._below[field - 1]
 
     def place(self, column: NDArray[np.int64], field: int) -> NDArray[np.int64]:
-        """Packed rows (n,) in which all other fields are 0."""
+        """Return the packed rows (n,) in which all other fields are 0."""
         return column << self._below[field]
 
     def row(self, *numbers: int) -> NDArray[np.int64]:

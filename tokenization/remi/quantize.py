@@ -44,7 +44,7 @@ def refuse_late_notes(onset_ticks: NDArray[np.int64], ticks_per_beat: int) -> No
 
 
 def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mask (n,) of the values that differ from the previous one; the first is included."""
+    """Return the mask (n,) of values that differ from the previous one; the first is included."""
     starts = np.empty(len(values), bool)
     starts[:1] = True
     np.not_equal(values[1:], values[:-1], out=starts[1:])
@@ -52,7 +52,7 @@ def starts_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def ends_of_runs(values: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mask (n,) of the values that differ from the next one; the last is included."""
+    """Return the mask (n,) of the values that differ from the next one; the last is included."""
     return starts_of_runs(values[::-1])[::-1]
 
 
@@ -77,7 +77,7 @@ class SeparateNotes(NamedTuple):
         )
 
     def duration_tokens(self) -> NDArray[np.int64]:
-        """Index into DURATIONS nearest to each length, without reaching the next note."""
+        """Return indices into DURATIONS nearest to lengths, without reaching the next note."""
         nearest = _NEAREST[self.durations]
         # The nearest index is too large by at most one, since the length itself fits.
         nearest -= DURATIONS[nearest] > self.gaps
@@ -173,7 +173,7 @@ def quantize_tempos(score: Score) -> TempoMap:
 def name_bars(
     lines: NDArray[np.int64], written: Sequence[TimeSignature]
 ) -> tuple[TimeSignature, ...]:
-    """Time signatures of bars: the notated ones until their bar lines differ from `lines`."""
+    """Return time signatures: the notated ones until their bar lines differ from `lines`."""
     lengths = lines[1:] - lines[:-1]
     start = 0
     written = [change for change in written if change.tick < lines[-1]]

@@ -190,7 +190,7 @@ class Remi(ABC):
     def _prefix(
         self, plan: Plan | None, header: Header, selection: Selection | None, *, begins: bool
     ) -> NDArray[np.int32]:
-        """Ids before the first Bar. Raises TokenizerError for a header that has none."""
+        """Return the ids before the first Bar. Raises TokenizerError for a header that has none."""
         families, ids = self.families, [BOS] * begins
         if header.style is not None:
             if not 0 <= header.style < NUM_STYLES:
@@ -213,7 +213,7 @@ class Remi(ABC):
     def _is_given(
         self, ranks: NDArray[np.int64], of_tracks: Sequence[int], selection: Selection | None
     ) -> NDArray[np.bool_]:
-        """Which notes (n,), by their ranks, belong to given tracks. Raises TokenizerError."""
+        """Return which notes (n,), by rank, belong to given tracks. Raises TokenizerError."""
         given = sorted({of_tracks[index] for index in (selection.given if selection else ())})
         if given and self.families.only_track >= 0:
             raise TokenizerError(
@@ -310,13 +310,13 @@ class Remi(ABC):
 
     @abstractmethod
     def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
-        """Tracks without their notes, in the order of their ranks, if tokens distinguish tracks."""
+        """Return tracks without their notes, ordered by rank, if tokens distinguish tracks."""
 
     @abstractmethod
     def _tracks(
         self, table: NDArray[np.int64], ranks: NDArray[np.int64], prompt_tracks: Sequence[Track]
     ) -> tuple[Track, ...]:
-        """Tracks of notes sorted by rank, time and pitch."""
+        """Return the tracks of notes sorted by rank, time and pitch."""
 
     def grammar(
         self,
@@ -343,7 +343,7 @@ class Remi(ABC):
 
     @abstractmethod
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """Rank of each track among the tracks at one position; -1 if the track is not encoded."""
+        """Return the rank of each track among those at one position; -1 if it is not encoded."""
 
     def save(self, folder: Path) -> None:
         """Write the config and the hash of the vocabulary to `tokenizer.json` in a folder."""
@@ -359,7 +359,7 @@ class Remi(ABC):
     def crop(
         self, ids: NDArray[np.integer], first_bar: int, num_bars: int | None = None
     ) -> NDArray[np.integer]:
-        """Canonical ids of `num_bars` bars (default: all) from `first_bar` on, of the same dtype.
+        """Return canonical ids, same dtype, of `num_bars` bars (default: all) from `first_bar` on.
 
         They start with the header, then `Bar TimeSignature Tempo`, the settings in effect there.
         BOS is kept with the first bar, EOS with the last; parts keep their numbers, and sources
@@ -393,7 +393,7 @@ class Remi(ABC):
         return ids
 
     def transpose(self, ids: NDArray[np.integer], semitones: int) -> NDArray[np.integer] | None:
-        """Transposed ids, drums unchanged; None if a pitch would leave the range.
+        """Return the transposed ids, drums unchanged; None if a pitch would leave the range.
 
         Chords, basses and keys move with the notes.
         """
@@ -405,7 +405,7 @@ class Remi(ABC):
 
 @lru_cache(maxsize=64)
 def _transpositions(families: Families, semitones: int) -> NDArray[np.int32]:
-    """For each id (v,), the transposed one; -1 for a pitch that leaves the range."""
+    """Return, for each id (v,), the transposed one; -1 for a pitch that leaves the range."""
     ids = np.arange(families.size, dtype=np.int32)
     pitches = ids[families.pitch : families.drum]
     pitches += semitones
@@ -441,7 +441,7 @@ class PianoRemi(Remi):
         super().__init__(config, PIANO_FAMILIES)
 
     def track_ranks(self, tracks: Sequence[Track]) -> list[int]:
-        """1 for each melodic track, -1 for drums, which are not encoded."""
+        """Return 1 for each melodic track, -1 for drums, which are not encoded."""
         return [-1 if track.is_drum else 1 for track in tracks]
 
     def _named(self, tracks: Sequence[Track], ranks: Sequence[int]) -> tuple[Track, ...]:
@@ -471,5 +471,5 @@ def _heard(
 
 
 def _last_between(ids: NDArray[np.integer], first: int, stop: int) -> int:
-    """Last of the ids in [first, stop)."""
+    """Return the last of the ids in [first, stop)."""
     return int(ids[np.flatnonzero((ids >= first) & (ids < stop))[-1]])

@@ -71,7 +71,7 @@ def in_tempo_range(score: Score, ticks_per_beat: int | None = None) -> Score:
 
 
 def _doublings(bpm: float) -> int:
-    """How often a tempo must be doubled to be in the range of the vocabulary; negative: halved."""
+    """Return how often a tempo must be doubled to be in the vocabulary's range; below 0: halved."""
     doublings = 0
     while doublings < _MOST and bpm * 2.0**doublings < TEMPO_EDGES[0]:
         doublings += 1
@@ -93,7 +93,7 @@ class _Sections(NamedTuple):
 
     @classmethod
     def of(cls, score: Score, doublings: list[int], finer: int) -> _Sections:
-        """Sections of a score; there are `finer` new ticks for each of its ticks."""
+        """Return the sections of a score; there are `finer` new ticks for each of its ticks."""
         at_tick = {0: 0}  # of several tempos at one tick the last applies
         for tempo, by in zip(score.tempos, doublings, strict=True):
             at_tick[finer * tempo.tick] = by
@@ -104,7 +104,7 @@ class _Sections(NamedTuple):
         return cls(starts, by, np.append(0, np.cumsum(lengths)))
 
     def at(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Index of the section of each time."""
+        """Return the index of the section of each time."""
         return np.searchsorted(self.starts, ticks, side="right") - 1
 
     def moved(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -80,7 +80,7 @@ VOCABULARY = Vocabulary(
 
 
 def closing_ids(vocabulary: Vocabulary) -> list[int]:
-    """Ids of the tokens that close an event, such as a note: all that do not begin or continue one.
+    """Return ids of tokens that close events, such as notes: all that do not begin or continue one.
 
     PAD does not, so that padding costs little.
     """
@@ -159,7 +159,7 @@ def _number(text: str) -> int:
 
 
 def _first_ids(kinds: NDArray[np.uint8]) -> dict[str, int]:
-    """First id of each family that is not empty, by its name, ascending.
+    """Return the first id of each family that is not empty, by its name, ascending.
 
     PAD, BOS, EOS and MASK are the family `Other`.
     """

@@ -112,7 +112,7 @@ def _corpora(data: dict[str, Any]) -> list[str]:
 
 
 def credit(corpus: Mapping[str, Any]) -> str:
-    """Licence, attribution, changes and address of a corpus, as an item of a Markdown list."""
+    """Return licence, attribution, changes and address of a corpus as a Markdown list's item."""
     changes = f" Changes: {corpus['changes']}." if corpus["changes"] else ""
     address = corpus["address"]
     parts = [corpus["attribution"], "" if address in corpus["attribution"] else address]
@@ -127,7 +127,7 @@ def _choices(corpora: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _describe_rules(corpus: Mapping[str, Any]) -> str:
-    """Which files of a corpus are prepared, as an item of a Markdown list; empty if all are."""
+    """Return which files of a corpus are prepared, as a Markdown list item; empty if all are."""
     rules = [f"files `{corpus['include']}`"] if corpus["include"] else []
     rules += [f"`{key}` matches `{value}`" for key, value in (corpus["pieces"] or {}).items()]
     rules += ["all pieces are for training"] if corpus["train_only"] else []

@@ -93,7 +93,7 @@ class Corpus:
         return int(shard.offsets[number + 1] - shard.offsets[number])
 
     def piece(self, index: int, start: int = 0, stop: int | None = None) -> NDArray[np.int32]:
-        """Tokens of a piece, BOS and EOS included, from `start` up to but not including `stop`."""
+        """Return a piece's tokens, with BOS and EOS, from `start` up to and without `stop`."""
         shard, number = self._shard_of(index)
         first, end = shard.offsets[number : number + 2]
         end = end if stop is None else min(first + stop, end)

@@ -112,7 +112,7 @@ def _read_pieces(
     of_corpora: Sequence[dict[str, Any]],
     bar: tqdm,
 ) -> tuple[Pieces, list[int]]:
-    """All pieces of the batches, and the index of the first of each batch, then their number.
+    """Return all pieces of the batches, the index of the first of each batch, and their number.
 
     Lists and counts refused and damaged files.
     """

@@ -84,7 +84,7 @@ class Source:
                     yield name, error
 
     def stamp(self, names: Sequence[str]) -> bytes:
-        """Hash of the files' names, sizes and modification times (for an archive: its own)."""
+        """Hash the files' names, sizes and modification times (for an archive: its own)."""
         digest = hashlib.sha256()
         root = None if self.members is None else os.stat(self.path)  # noqa: PTH116  # see below
         for name in names:

@@ -25,6 +25,7 @@ from training.data.corpus import Corpus, read_facts
 from training.errors import TrainingError, check_range
 from training.evaluation.costs import costs
 from training.evaluation.generated_music import measure_music, plain
+from training.evaluation.goals import goals
 from training.evaluation.likelihood import (
     Advance,
     Nats,
@@ -47,7 +48,7 @@ from training.evaluation.metrics.nll_by_position import (
 from training.evaluation.metrics.relative import relativity
 from training.evaluation.options import EvaluateOptions
 from training.evaluation.plots import draw_by_position, draw_results
-from training.evaluation.report import figure, goals, write_table
+from training.evaluation.report import figure, write_table
 from training.evaluation.results import WHOLE, is_music
 from training.evaluation.subject import MeasuredPieces, load_split, load_subject
 from training.experiment import is_run, read_experiment
@@ -100,7 +101,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     device = choose_device(options.device, "--device")
     facts = read_facts(data)
     subject = _subject(options, data)
-    results = _described(options, subject, device, facts["hash"])
+    results = _describe(options, subject, device, facts["hash"])
     subject.folder.mkdir(parents=True, exist_ok=True)
     before = _measured_before(subject.folder, results)
     if options.music_only:  # earlier results keep their settings
@@ -109,6 +110,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
         results |= {name: before[name] for name in before if is_music(name)}
         subject.decoder.to(device)
         _measure_likelihood(options, data, subject, results)
+        _measure_decoder(options, subject, results)
     if options.music:
         # compiled steps run on the CPU; on a GPU, prompts would be processed one by one
         decoder = subject.decoder.to("cpu")
@@ -152,7 +154,7 @@ def _subject(options: EvaluateOptions, data: Path) -> _Subject:
     return _Subject(name, decoder, origin, tokenizer, corpus, pieces, trained_length, folder)
 
 
-def _described(
+def _describe(
     options: EvaluateOptions, subject: _Subject, device: str, data: str
 ) -> dict[str, Any]:
     """Return the first part of the results, which identifies weights and data."""
@@ -190,12 +192,31 @@ def _measure_likelihood(
     options: EvaluateOptions, data: Path, subject: _Subject, results: dict[str, Any]
 ) -> None:
     """Add the likelihood of real music to results; write nll_by_position.csv and .png."""
-    decoder, folder = subject.decoder, subject.folder
-    pieces, all_hidden, notes = subject.pieces
-    families = subject.tokenizer.families
     units = {"nats_per_note": results["notes"], "nats_per_bar": results["bars"]}
-    seeds = draw_seeds(decoder.config.noise_seed, options.draws)
+    nats = _measure_readings(options, subject, units, results)
+    pieces, _, notes = subject.pieces
+    corpora = [corpus["name"] for corpus in subject.corpus.corpora]
+    if len(corpora) > 1:
+        results["by_corpus"] = nats_by_corpus(
+            [corpora[subject.corpus.facts(index).corpus] for index in range(len(pieces))],
+            notes,
+            nats,
+        )
+    beyond = beyond_training(nats["streaming"], subject.trained_length or 0, options.reach)
+    results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
+    if options.ngram is not None:
+        results[f"{options.ngram}-gram"] = _ngrams(options.ngram, data, subject, units)
+
+
+def _measure_readings(
+    options: EvaluateOptions, subject: _Subject, units: Mapping[str, int], results: dict[str, Any]
+) -> dict[str, Nats]:
+    """Add the likelihood in windows and of whole pieces to results; return the nats by reading."""
+    decoder, folder = subject.decoder, subject.folder
+    pieces, all_hidden, _ = subject.pieces
+    families = subject.tokenizer.families
     rows = options.batch_size or BATCH_SIZE
+    seeds = draw_seeds(decoder.config.noise_seed, options.draws)
 
     def measure(
         name: str,
@@ -203,7 +224,7 @@ def _measure_likelihood(
         hidden: Sequence[NDArray[np.bool_]] = all_hidden,
     ) -> tuple[list[Nats], dict[str, float]]:
         """Return the nats of each token for each draw, and their summary."""
-        with token_bar(name, sum(len(one) - 1 for one in hidden) * len(seeds)) as bar:
+        with token_bar(name, sum(len(piece) - 1 for piece in hidden) * len(seeds)) as bar:
             draws = [predicted(read(seed, bar.update), hidden) for seed in seeds]
         values = summary(draws, units)
         logger.info("%s: %s", name, _line(values))
@@ -224,10 +245,14 @@ def _measure_likelihood(
         ),
     )
     results["seconds"] = round(time.monotonic() - started, 1)
-    nats = _mean(draws)
-    bins = nll_by_position(nats, options.reach)
+    whole = {"streaming": _mean(draws)}
+    bins = nll_by_position(whole["streaming"], options.reach)
     results["by_position"] = _by_position(bins, options.reach)
-    whole = {"streaming": nats}
+    if bins:
+        write_csv(bins, folder / "nll_by_position.csv")
+        draw_by_position(
+            {subject.name: bins}, folder / "nll_by_position.png", subject.trained_length
+        )
     if decoder.config.pointer is not None:
         mixed = _with_pointer(decoder.config.pointer, pieces, draws)
         results["streaming_pointer"] = summary(mixed, units)
@@ -241,40 +266,33 @@ def _measure_likelihood(
         key: nats_by_part(nats_of_families(subject, nats), results["notes"])
         for key, nats in whole.items()
     }
-    kept = [without_plan(piece, subject.tokenizer.families) for piece in pieces]
-    bare = [piece[one] for piece, one in zip(pieces, kept, strict=True)]
-    without, results["streaming_without_plan"] = measure(
+    is_kept = [without_plan(piece, families) for piece in pieces]
+    pieces_without_plan = [piece[kept] for piece, kept in zip(pieces, is_kept, strict=True)]
+    without_plan_draws, results["streaming_without_plan"] = measure(
         WHOLE["streaming_without_plan"],
         lambda seed, advance: streaming_nats(
-            decoder, bare, options.chunk, rows, seed, advance, families
+            decoder, pieces_without_plan, options.chunk, rows, seed, advance, families
         ),
-        [hidden[one] for hidden, one in zip(all_hidden, kept, strict=True)],
+        [hidden[kept] for hidden, kept in zip(all_hidden, is_kept, strict=True)],
     )
-    whole["streaming_without_plan"] = _mean(without)
-    corpora = [one["name"] for one in subject.corpus.corpora]
-    if len(corpora) > 1:
-        results["by_corpus"] = nats_by_corpus(
-            [corpora[subject.corpus.facts(index).corpus] for index in range(len(pieces))],
-            notes,
-            {windows: _mean(in_windows), **whole},
-        )
-    beyond = beyond_training(nats, subject.trained_length or 0, options.reach)
-    results["beyond_training"] = None if beyond is None else plain(beyond._asdict())
-    if options.ngram is not None:
-        results[f"{options.ngram}-gram"] = _ngrams(options.ngram, data, subject, units)
-    if bins:
-        write_csv(bins, folder / "nll_by_position.csv")
-        draw_by_position(
-            {subject.name: bins}, folder / "nll_by_position.png", subject.trained_length
-        )
-    longest = max(pieces, key=len)[: options.length + 1]
+    whole["streaming_without_plan"] = _mean(without_plan_draws)
+    return {windows: _mean(in_windows), **whole}
+
+
+def _measure_decoder(options: EvaluateOptions, subject: _Subject, results: dict[str, Any]) -> None:
+    """Add to results what the decoder costs, and how it uses repetitions and positions."""
+    decoder = subject.decoder
+    longest = max(subject.pieces.ids, key=len)[: options.length + 1]
     results["costs"] = costs(
         decoder,
-        lambda: window_nats(decoder, [longest], options.length, 1, families=families),
+        lambda: window_nats(
+            decoder, [longest], options.length, 1, families=subject.tokenizer.families
+        ),
         len(longest) - 1,
         "token",
     )
     results["loops"] = _loops(subject)
+    seeds = draw_seeds(decoder.config.noise_seed, options.draws)
     results["relativity"] = _relativity(decoder, options.map_length, seeds)
 
 
@@ -339,7 +357,7 @@ def _loops(subject: _Subject) -> dict[str, Any]:
     """Return the loss on a repeated bar; no figures if no bar is suitable."""
     repetitions = loops(subject.pieces.ids, subject.tokenizer)
     ids = [loop.ids for loop in repetitions]
-    with token_bar("loops", sum(len(one) - 1 for one in ids)) as bar:
+    with token_bar("loops", sum(len(loop) - 1 for loop in ids)) as bar:
         families = subject.tokenizer.families
         nats = streaming_nats(subject.decoder, ids, 1024, 8, advance=bar.update, families=families)
     nats_by_time = loop_nats(nats, repetitions)

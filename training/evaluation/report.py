@@ -1,8 +1,7 @@
-"""Comparison of evaluated models in a table, with goals for released models."""
+"""Comparison of evaluated models in tables."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +9,10 @@ from typing import NamedTuple
 from relpe.files import write_text
 from relpe.models.checkpoint import CheckpointError, find_checkpoint
 from training.errors import TrainingError
+from training.evaluation.goals import goal_lines
 from training.evaluation.plots import Curve, draw_results, read_curve, words
 from training.evaluation.results import (
+    FIGURES,
     WHOLE,
     Results,
     by_real_music,
@@ -27,40 +28,6 @@ from training.runs.lineage import NAME, history, read_history, total_tokens
 from training.runs.pointer import Gain
 from training.runs.record import PastRun
 from training.runs.weights import Origin
-
-MOST_LOST = 0.05
-"""Maximum increase in nats per token beyond the training length."""
-MOST_ACCIDENTS = 0.08
-"""Maximum share of continuations with an accident; real ones have at most .04."""
-LEAST_KEPT = 0.9
-"""Minimum style similarity of the last quarter, as a share of that of the first."""
-NEAR_REAL = 0.12
-"""Maximum difference from real music in the similarity of new bars 4, 8 and 16 apart."""
-NEAR_REAL_REPEATS = 0.05
-"""Maximum difference of bands from real music in the share of bars equal to a prompt bar."""
-LEAST_FILLS = 0.5
-"""Minimum change of the drums at the end of phrases, as a share of that in real music."""
-
-
-class Limits(NamedTuple):
-    """A range for the mean of a figure of generated music."""
-
-    name: str
-    least: float | None = None
-    most: float | None = None
-
-
-PIANO_LIMITS = {
-    (40, 16): (
-        Limits("bars_of_any_earlier", 0.35, 0.60),
-        Limits("most_similar_earlier", least=0.60),
-        Limits("roots_over_chance_4", least=0.10),
-        Limits("roots_over_chance_8", least=0.12),
-        Limits("like_bar_before", most=0.11),
-    ),
-    (8, 32): (Limits("harmonic_period", least=0.40), Limits("static_chord", most=0.02)),
-}
-"""Goals for the form of piano music, by bars of the prompt and new bars."""
 
 _FAULTS = {
     "stuck_notes": "with a note longer than 4 bars and longer than every note of the prompt",
@@ -83,163 +50,6 @@ _PARTS = {
     "music": "of these, all else",
 }
 _FORMS = {"exact": "", "compat": ", counted as the published code did"}
-_FIGURES = {
-    "pitch_range": "pitch range, semitones",
-    "n_pitch_classes_used": "pitch classes used, of 12",
-    "pitch_class_entropy": "entropy of pitch classes, bits",
-    "scale_consistency": "notes in the best-fitting scale, share (scale consistency)",
-    "polyphony": "simultaneous pitches (polyphony)",
-    "polyphony_rate": "time with 3 or more simultaneous pitches, share (polyphony rate)",
-    "empty_beat_rate": "empty beats, share",
-    "empty_measure_rate": "empty bars, share",
-    "groove_consistency": "rhythm kept from bar to bar, share (groove consistency)",
-    "bars_of_prompt": "bars equal to a prompt bar, share",
-    "bars_of_any_earlier": "bars equal to any earlier bar, share",
-    "stuck_share": "notes longer than 2 bars, share",
-    "longer_than_prompt_share": "notes longer than every note of the prompt, share",
-    "still_playing": "instruments of the prompt that play in the last 4 bars, share",
-    "bars": "bars in these figures",
-    "notes": "notes in these bars",
-    "most_similar_earlier": "similarity to the most similar earlier bar, by track and pitch",
-    "like_bar_before": "similarity to the bar before, by track and pitch",
-    "harmonic_period": "those with a harmonic period of 4, 8 or 16 bars, share",
-    "longest_chord": "longest run of bars with one chord",
-    "static_chord": "those with one chord for 8 bars, share",
-    "falling_fifths": "changes of root by a falling fifth, share",
-    "bass_fits": "half bars in which the bass fits the other parts, share",
-    "clashes": "semitones among notes that sound together, share",
-    "fills": "change of the drums in every fourth bar over others",
-    "melody_breaths": "rests of the melody per bar",
-    "melody_range": "range of the melody, semitones",
-    "velocity_deviation": "standard deviation of velocities",
-    "density_drift": "notes per bar, last quarter over first, log2",
-}
-_FIGURES |= {f"similarity_lag_{lag}": f"similarity of bars {lag} apart" for lag in (1, 2, 4, 8, 16)}
-_FIGURES |= {
-    f"self_similarity_{lag}": f"similarity of new bars {lag} apart, by track and pitch"
-    for lag in (1, 4, 8, 16)
-}
-_FIGURES |= {
-    f"roots_over_chance_{lag}": f"chord root of {lag} bars before, share over chance"
-    for lag in (4, 8, 16)
-}
-"""Labels for musicians, by the name in results.json."""
-
-
-class Goal(NamedTuple):
-    """A goal for released models, and whether a model meets it."""
-
-    goal: str
-    figure: str
-    holds: bool
-
-    def line(self) -> str:
-        """Return the goal as a line of text."""
-        return f"{'holds' if self.holds else 'MISSED'}: {self.goal} ({self.figure})"
-
-
-def goals(results: Results) -> list[Goal]:
-    """Return the goals that can be checked with these results."""
-    checked_goals: list[Goal] = []
-    for music in music_by_key(results).values():
-        if music["protocol"]["takes"] > 1:  # goals are for music that was not selected
-            continue
-        checked_goals += [
-            goal._replace(goal=f"{_after(music)}: {goal.goal}") for goal in _music_goals(music)
-        ]
-    if beyond := results.get("beyond_training"):
-        goal = f"nats per token beyond the training length at most {MOST_LOST} above those within"
-        said = f"{beyond['difference']:+.3f}, {beyond['pieces']} pieces"
-        checked_goals.insert(0, Goal(goal, said, beyond["difference"] <= MOST_LOST))
-    return checked_goals
-
-
-def goal_lines(results: Results) -> list[str]:
-    """Return the goals as a Markdown list, with those that the copier misses."""
-    lines = [f"- {goal.line()}" for goal in goals(results)]
-    for music in music_by_key(results).values():
-        is_plain = music["protocol"]["takes"] == 1
-        if is_plain and (copier_goals := form_goals(music, "copier")):
-            missed = [f"{goal.goal} ({goal.figure})" for goal in copier_goals if not goal.holds]
-            said = f"the copier misses {len(missed)} of {len(copier_goals)} goals of form"
-            lines.append(f"- {_after(music)}: {said}{': ' if missed else ''}{'; '.join(missed)}")
-    return lines
-
-
-def _after(music: Results) -> str:
-    """Return the bars of prompt and of new music, as text."""
-    protocol = music["protocol"]
-    return f"{protocol['bars']} bars after a prompt of {protocol['prompt_bars']}"
-
-
-def _music_goals(music: Results) -> Iterator[Goal]:
-    count, faults = music["protocol"]["continuations"], music["faults"]["generated"]
-    bars = music["protocol"]["bars"]
-    for name, goal in (
-        ("stuck_notes", "no stuck notes"),
-        ("silent_instruments", f"every instrument of a prompt still plays after {bars} bars"),
-    ):
-        yield Goal(goal, f"{faults[name]} of {count} continuations fail", faults[name] == 0)
-    accidents = faults["accident"]
-    yield Goal(
-        f"accidents in at most {MOST_ACCIDENTS:.0%} of the continuations",
-        f"{accidents} of {count}",
-        accidents <= MOST_ACCIDENTS * count,
-    )
-    for profile, groups in music["style"]["exact"].items():
-        first, *_, last = groups["generated"]["mean"]
-        yield Goal(
-            f"style similarity ({words(profile)}) of quarter 4 at least {LEAST_KEPT:.0%} of "
-            "quarter 1",
-            f"{last:.3f} of {first:.3f}, {last / first:.0%}" if first else f"{last} of {first}",
-            first > 0 and last >= LEAST_KEPT * first,
-        )
-    yield from form_goals(music)
-
-
-def form_goals(music: Results, group: str = "generated") -> list[Goal]:
-    """Return the goals of musical form of a group of figures; none if the group was not measured.
-
-    Where real music itself lies outside of a limit, its figure is the limit.
-    """
-    protocol, figures = music["protocol"], music["figures"]
-    if group not in figures:
-        return []
-    real = {name: values["mean"] for name, values in figures["real"].items()}
-    limits: list[Limits] = []
-    if protocol["several_tracks"]:
-        limits += _near(real, "bars_of_prompt", NEAR_REAL_REPEATS)
-        if (change := real.get("fills")) is not None:
-            limits.append(Limits("fills", least=LEAST_FILLS * change))
-    else:
-        limits += PIANO_LIMITS.get((protocol["prompt_bars"], protocol["bars"]), ())
-        if protocol["bars"] > 16:
-            for lag in (4, 8, 16):
-                limits += _near(real, f"self_similarity_{lag}", NEAR_REAL)
-    return [
-        _within(limit, figures[group].get(limit.name, {}).get("mean"), real[limit.name])
-        for limit in limits
-        if real.get(limit.name) is not None
-    ]
-
-
-def _near(real: Mapping[str, float | None], name: str, distance: float) -> list[Limits]:
-    """Return a share at most `distance` from that of real music, if there is one."""
-    value = real.get(name)
-    return [] if value is None else [Limits(name, max(value - distance, 0.0), value + distance)]
-
-
-def _within(limits: Limits, value: float | None, real: float) -> Goal:
-    """Return whether a figure lies within limits that real music does not miss."""
-    least = -math.inf if limits.least is None else min(limits.least, real)
-    most = math.inf if limits.most is None else max(limits.most, real)
-    bounds = {"at least": least, "at most": most}
-    said = ", ".join(f"{word} {x:.2f}" for word, x in bounds.items() if math.isfinite(x))
-    return Goal(
-        f"{_FIGURES[limits.name]}: {said}",
-        f"{'undefined' if value is None else f'{value:.3f}'}, real {real:.3f}",
-        value is not None and least <= value <= most,
-    )
 
 
 class Row(NamedTuple):
@@ -315,8 +125,11 @@ def _runs(results: Results) -> tuple[PastRun, ...]:
 def gain_table(gain: Gain) -> list[str]:
     """Return a Markdown table of nats per token by family of tokens, and of nats per note."""
     head = f"predicted tokens, {gain.split} split", "number", "nats per token", "with the pointer"
-    rows = [("all", gain), *((one.family, one) for one in gain.families)]
-    cells = ((name, f"{x.tokens:,}", f"{x.decoder:.4f}", f"{x.mixture:.4f}") for name, x in rows)
+    rows = [("all", gain), *((family.family, family) for family in gain.families)]
+    cells = (
+        (name, f"{nats.tokens:,}", f"{nats.decoder:.4f}", f"{nats.mixture:.4f}")
+        for name, nats in rows
+    )
     return [*markdown([head, *cells]), "", nats_line(gain)]
 
 
@@ -340,8 +153,13 @@ def corpus_table(results: Results) -> list[str]:
         *(f"nats per note, {reading_label(key)}" for key in keys),
     ]
     rows = (
-        [name, f"{of['pieces']:,}", f"{of['notes']:,}", *(f"{of[key]:.3f}" for key in keys)]
-        for name, of in corpora.items()
+        [
+            name,
+            f"{corpus['pieces']:,}",
+            f"{corpus['notes']:,}",
+            *(f"{corpus[key]:.3f}" for key in keys),
+        ]
+        for name, corpus in corpora.items()
     )
     return markdown([columns, *rows])
 
@@ -387,17 +205,16 @@ def music_rows(music: Results) -> Iterator[Row]:
     yield Row("continuations that are the same piece as another of their prompt", f"{twins:.1%}")
     for form, profiles in music["style"].items():
         for profile, groups in profiles.items():
-            means = (groups.get(group, {"mean": ()})["mean"] for group in ("generated", "real"))
-            texts = (" ".join(map(_number, mean)) for mean in means)
             label = f"style by quarter, {words(profile)} ({_PROFILES.get(profile, 'profile')})"
-            yield Row(label + _FORMS.get(form, f", {form}"), *texts)
+            label += _FORMS.get(form, f", {form}")
+            yield Row(label, _quarters(groups, "generated"), _quarters(groups, "real"))
     figures, differences = music["figures"], music["differences"]
     for name, generated in figures["generated"].items():
         value = _number(generated["mean"]) + _difference(differences[name])
-        copied = figures.get("copier", {}).get(name)
-        others = (figures["real"][name], *([copied] if copied else []))
-        texts = (_number(values["mean"]) for values in others)
-        yield Row(_FIGURES.get(name, words(name)), value, *texts)
+        row = Row(FIGURES.get(name, words(name)), value, _number(figures["real"][name]["mean"]))
+        if copied := figures.get("copier", {}).get(name):
+            row = row._replace(copier=_number(copied["mean"]))
+        yield row
     for name, histogram in music["histograms"].items():
         # a single piece has no halves to compare
         halves = histogram["divergence_of_real_halves"] if protocol["prompts"] > 1 else None
@@ -410,8 +227,15 @@ def music_rows(music: Results) -> Iterator[Row]:
     yield Row("longest run found there, notes", str(new["longest"]), str(real["longest"]))
 
 
+def _quarters(groups: Mapping[str, Results], group: str) -> str:
+    """Return the mean style of a group in each quarter, empty if it was not measured."""
+    return " ".join(map(_number, groups[group]["mean"])) if group in groups else ""
+
+
 def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if value is None:
+        return "–"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _difference(values: Mapping[str, float | None]) -> str:
@@ -427,8 +251,12 @@ def _difference(values: Mapping[str, float | None]) -> str:
 
 def table(entries: Mapping[str, Results]) -> list[str]:
     """Return a Markdown table with a row per fact or likelihood, and a column for each model."""
-    columns = {name: {row.label: row.value for row in rows_of(of)} for name, of in entries.items()}
-    return _table(columns)
+    return _table(
+        {
+            name: {row.label: row.value for row in rows_of(results)}
+            for name, results in entries.items()
+        }
+    )
 
 
 def music_table(entries: Mapping[str, Results], key: str) -> list[str]:
@@ -443,18 +271,18 @@ def music_table(entries: Mapping[str, Results], key: str) -> list[str]:
         columns |= {
             name: {row.label: row.value for row in measures} for name, measures in rows.items()
         }
-        every = [row for measures in rows.values() for row in measures]
-        columns[real] = {row.label: row.real for row in every}
-        if any(row.copier for row in every):
+        all_rows = [row for measures in rows.values() for row in measures]
+        columns[real] = {row.label: row.real for row in all_rows}
+        if any(row.copier for row in all_rows):
             copier = real.replace("real music", "copier")
-            columns[copier] = {row.label: row.copier for row in every}
+            columns[copier] = {row.label: row.copier for row in all_rows}
     return _table(columns)
 
 
 def _table(columns: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return a Markdown table of the values by label of each column."""
     labels = dict.fromkeys(label for column in columns.values() for label in column)
-    rows = ([label, *(of.get(label, "") for of in columns.values())] for label in labels)
+    rows = ([label, *(column.get(label, "") for column in columns.values())] for label in labels)
     return markdown([["", *columns], *rows])
 
 
@@ -462,17 +290,16 @@ def music_tables(entries: Mapping[str, Results], level: str = "##") -> list[str]
     """Return the music of some models, a heading and a table for each length of prompt."""
     lines: list[str] = []
     for key in music_keys(entries):
-        (protocol, *_) = (
-            music_by_key(of)[key]["protocol"] for of in entries.values() if key in music_by_key(of)
-        )
+        musics = (music_by_key(results) for results in entries.values())
+        protocol = next(music[key]["protocol"] for music in musics if key in music)
         heading = f"{protocol['bars']} new bars after {protocol['prompt_bars']} bars of prompt"
         if (takes := protocol["takes"]) > 1:
             heading += f", the best of {takes} takes"
         lines += ["", f"{level} {heading}", ""]
         lines += music_table(entries, key)
     if any("±" in line for line in lines):
-        explained = "In brackets: difference from the real continuation of the same prompt, ± its"
-        lines += ["", f"{explained} standard error over prompts."]
+        brackets = "In brackets: difference from the real continuation of the same prompt, ± its"
+        lines += ["", f"{brackets} standard error over prompts."]
     return lines
 
 
@@ -488,9 +315,8 @@ def write_table(entries: Mapping[str, Results], path: Path) -> None:
 def report(models: Sequence[str], output: Path) -> Path:
     """Write report.md and report.png for some models to a folder; return the path of report.md.
 
-    For runs of other tasks than music, it is a table of what was measured.
-
-    A model is a run folder, the name or folder of a released model, or a folder with results.
+    For runs of other tasks than music, it is a table of what was measured. A model is a run
+    folder, the name or folder of a released model, or a folder with results.
 
     Raises:
         TrainingError: a model has not been evaluated.
@@ -500,33 +326,11 @@ def report(models: Sequence[str], output: Path) -> Path:
     curves: dict[str, Curve] = {}
     for model in models:
         name, folder, place = _evaluation_of(model)
-        path = folder / "results.json"
-        if not path.is_file():
-            raise TrainingError(
-                f"{model}: found no {path}; run relpe-train evaluate --run {model} --data DATA "
-                "first"
-            )
         name = model if name in entries else name
-        results = read_json(path, (), "evaluate again")
-        task = task_of(results)
-        if task is None:
-            results = read_json(
-                path,
-                ("model", "weights", "parameters", "data", "split", "corpora"),
-                "evaluate again",
-            )
-            # the stored name is the one that was given to evaluate
-            entries[name] = results if place is None else results | {"model": str(place)}
-            if place is not None and (place / "metrics.csv").is_file():
-                curves[name] = read_curve(place / "metrics.csv")
-        elif task.noun is None:
-            raise TrainingError(
-                f"{model}: has results of the task {results['task']}, expected results of music or "
-                "of classifiers; relpe-train evaluate prints those of a run"
-            )
-        else:
-            entries[name] = read_json(path, ("seed", "parameters"), "evaluate again")
-        nouns[name] = task and task.noun
+        entries[name], nouns[name] = _read_results(model, folder, place)
+        is_music = nouns[name] is None
+        if is_music and place is not None and (place / "metrics.csv").is_file():
+            curves[name] = read_curve(place / "metrics.csv")
     for name, noun in nouns.items():
         others = [other for other in nouns if nouns[other] != noun]
         if noun is not None and others:
@@ -541,8 +345,30 @@ def report(models: Sequence[str], output: Path) -> Path:
     return output / "report.md"
 
 
+def _read_results(model: str, folder: Path, place: Path | None) -> tuple[Results, str | None]:
+    """Return the results in a folder, and what the model is called; None: a model of music."""
+    path = folder / "results.json"
+    if not path.is_file():
+        raise TrainingError(
+            f"{model}: found no {path}; run relpe-train evaluate --run {model} --data DATA first"
+        )
+    results = read_json(path, (), "evaluate again")
+    task = task_of(results)
+    if task is None:
+        names = ("model", "weights", "parameters", "data", "split", "corpora")
+        results = read_json(path, names, "evaluate again")
+        # the stored name is the one that was given to evaluate
+        return (results if place is None else results | {"model": str(place)}), None
+    if task.noun is None:
+        raise TrainingError(
+            f"{model}: has results of the task {results['task']}, expected results of music or "
+            "of classifiers; relpe-train evaluate prints those of a run"
+        )
+    return read_json(path, ("seed", "parameters"), "evaluate again"), task.noun
+
+
 def _evaluation_of(model: str) -> tuple[str, Path, Path | None]:
-    """Name of a model, folder of its results, and its own folder; None: named in the results."""
+    """Return a model's name, the folder of its results, and its own; None: named in the results."""
     place = Path(model)
     if (place / "results.json").is_file():
         within = place.name == "evaluation" and is_run(place.parent)

@@ -17,6 +17,48 @@ WHOLE = {
 }
 """Label of each likelihood of whole pieces, by key of results.json."""
 
+FIGURES = {
+    "pitch_range": "pitch range, semitones",
+    "n_pitch_classes_used": "pitch classes used, of 12",
+    "pitch_class_entropy": "entropy of pitch classes, bits",
+    "scale_consistency": "notes in the best-fitting scale, share (scale consistency)",
+    "polyphony": "simultaneous pitches (polyphony)",
+    "polyphony_rate": "time with 3 or more simultaneous pitches, share (polyphony rate)",
+    "empty_beat_rate": "empty beats, share",
+    "empty_measure_rate": "empty bars, share",
+    "groove_consistency": "rhythm kept from bar to bar, share (groove consistency)",
+    "bars_of_prompt": "bars equal to a prompt bar, share",
+    "bars_of_any_earlier": "bars equal to any earlier bar, share",
+    "stuck_share": "notes longer than 2 bars, share",
+    "longer_than_prompt_share": "notes longer than every note of the prompt, share",
+    "still_playing": "instruments of the prompt that play in the last 4 bars, share",
+    "bars": "bars in these figures",
+    "notes": "notes in these bars",
+    "most_similar_earlier": "similarity to the most similar earlier bar, by track and pitch",
+    "like_bar_before": "similarity to the bar before, by track and pitch",
+    "harmonic_period": "those with a harmonic period of 4, 8 or 16 bars, share",
+    "longest_chord": "longest run of bars with one chord",
+    "static_chord": "those with one chord for 8 bars, share",
+    "falling_fifths": "changes of root by a falling fifth, share",
+    "bass_fits": "half bars in which the bass fits the other parts, share",
+    "clashes": "semitones among notes that sound together, share",
+    "fills": "change of the drums in every fourth bar over others",
+    "melody_breaths": "rests of the melody per bar",
+    "melody_range": "range of the melody, semitones",
+    "velocity_deviation": "standard deviation of velocities",
+    "density_drift": "notes per bar, last quarter over first, log2",
+}
+FIGURES |= {f"similarity_lag_{lag}": f"similarity of bars {lag} apart" for lag in (1, 2, 4, 8, 16)}
+FIGURES |= {
+    f"self_similarity_{lag}": f"similarity of new bars {lag} apart, by track and pitch"
+    for lag in (1, 4, 8, 16)
+}
+FIGURES |= {
+    f"roots_over_chance_{lag}": f"chord root of {lag} bars before, share over chance"
+    for lag in (4, 8, 16)
+}
+"""Labels for musicians, by the name in results.json."""
+
 
 def readings(results: Results) -> dict[str, Any]:
     """Return the likelihood of whole pieces and of windows, by key of results.json."""
@@ -29,7 +71,7 @@ def reading_label(key: str) -> str:
 
 
 def music_key(prompt_bars: int, bars: int, takes: int = 1) -> str:
-    """Key in results.json for continuations of `bars` bars after prompts of `prompt_bars` bars.
+    """Return the results' key for continuations of `bars` bars after prompts of `prompt_bars` bars.
 
     `takes` is the number of takes of which each is the best.
     """
@@ -64,7 +106,7 @@ def music_keys(entries: Mapping[str, Results]) -> list[str]:
 
 
 def by_real_music(entries: Mapping[str, Results], key: str) -> list[tuple[str, list[str]]]:
-    """Label of real music, and names of the models compared with it, for the music of a key.
+    """Return the label of real music, and names of models compared with it, for a key of music.
 
     Models without such music are left out.
     """

@@ -115,7 +115,7 @@ def choose_strategy(settings: TrainerConfig, processes: Processes) -> Any:  # no
 def choose_environment(
     processes: Processes, environment: Mapping[str, str]
 ) -> ClusterEnvironment | None:
-    """Tells Fabric how the processes were started; None: by torchrun, which it detects.
+    """Tell Fabric how the processes were started; None: by torchrun, which it detects.
 
     If SLURM started a single task, Fabric starts the other processes.
     """

@@ -40,7 +40,7 @@ def parameter_groups(
     orthogonalized: bool,
     encoding_learning_rate: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Parameter groups: weight matrices with decay, one group per value of `parts`; then the rest.
+    """Return parameter groups: weight matrices with decay, one per value of `parts`; then the rest.
 
     `parts` is the number of matrices that are stacked in a weight which Muon updates, and 0 for
     parameters that AdamW updates. With `orthogonalized`, Muon updates the matrices of the blocks
@@ -156,7 +156,7 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """Nearly orthogonal matrices (n, rows, columns) with the singular vectors of `matrices`."""
+    """Return nearly orthogonal matrices (n, rows, columns) with singular vectors of `matrices`."""
     x = matrices / (matrices.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT.contiguous() if tall else x

@@ -19,12 +19,12 @@ def generator(seed: int, step: int, stream: Stream, row: int = 0) -> np.random.G
 
 
 def noise_seed(seed: int, step: int) -> int:
-    """Seed of the positional noise of a step, 0 to 2**31 - 1, shared by all rows and processes."""
+    """Return the seed of a step's positional noise, 0 to 2**31 - 1, for all rows and processes."""
     return int(generator(seed, step, "noise").integers(2**31))
 
 
 def draw_seeds(seed: int, draws: int) -> list[int]:
-    """Seeds of the noise for the draws of an evaluation: the model's own, then other fixed ones."""
+    """Return seeds of noise for the draws of an evaluation: the model's own, then fixed ones."""
     others = (generator(seed, draw, "draws").integers(2**31) for draw in range(1, draws))
     return [seed, *map(int, others)]
 

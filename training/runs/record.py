@@ -209,7 +209,7 @@ def _lasting(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def differences(old: object, new: object, name: str = "") -> Iterator[tuple[str, object, object]]:
-    """Name, old and new value of each setting that differs between two configs as plain values."""
+    """Yield name, old and new value of settings that differ between configs as plain values."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in {**old, **new}:
             inner = f"{name}.{key}" if name else key

@@ -50,14 +50,14 @@ class Samples:
         self._data = data
         self._count = count
         self.due: int | None = None
-        """The step whose samples are due; those of it may be written since the checkpoint."""
+        """The step whose samples are still to be written; checkpoints contain it."""
         self._process: BaseProcess | None = None
 
     @staticmethod
     def are_due(checkpoint: dict[str, Any], run: Path) -> bool:
         """Return whether a run that resumes from this checkpoint must write its samples first."""
-        held, step = checkpoint["callbacks"].get("Samples", {}), checkpoint["global_step"]
-        return held.get("due") == step and not _folder_of(run / "samples", step).exists()
+        state, step = checkpoint["callbacks"].get("Samples", {}), checkpoint["global_step"]
+        return state.get("due") == step and not _folder_of(run / "samples", step).exists()
 
     def note_due(self, step: int) -> None:
         """Note that samples are due, for the checkpoint that is written after the validation."""
@@ -70,8 +70,8 @@ class Samples:
         if not self._count or not fabric.is_global_zero:
             return
         folder, stream = _folder_of(self._folder, module.step), io.BytesIO()
-        held = {"state_dict": module.decoder.state_dict(), "average": module.average.state()}
-        torch.save(held, stream)  # tensors themselves would be moved to shared memory
+        weights = {"state_dict": module.decoder.state_dict(), "average": module.average.state()}
+        torch.save(weights, stream)  # tensors themselves would be moved to shared memory
         config = module.decoder.config
         job = SampleJob(config, stream.getvalue(), self._data, self._count, folder)
         if fabric.world_size == 1:
@@ -105,7 +105,7 @@ class SampleJob:
     """Samples of a model, and the folder in which they appear when they are complete."""
 
     config: DecoderConfig
-    held: bytes
+    weights: bytes
     """The weights and their average, as torch stores them."""
     data: Path
     count: int
@@ -137,18 +137,18 @@ class SampleJob:
     def _write_to(self, folder: Path, device: torch.device) -> None:
         # a model of its own, since values that encodings cache in inference mode have no gradient
         decoder = self.config.build()
-        held = torch.load(io.BytesIO(self.held), map_location="cpu", weights_only=True)
-        fill(decoder, held, folder)
+        weights = torch.load(io.BytesIO(self.weights), map_location="cpu", weights_only=True)
+        fill(decoder, weights, folder)
         decoder.to(device).eval()
         tokenizer = load_tokenizer(self.data)
         prompts = validation_prompts(self.data, self.count)
-        last = time.monotonic() + SAMPLE_SECONDS
+        deadline = time.monotonic() + SAMPLE_SECONDS
         pieces = continuations(
             decoder,
             tokenizer,
             [ids for ids, _ in prompts],
             bars=NEW_BARS,
-            enough=lambda: time.monotonic() > last,
+            enough=lambda: time.monotonic() > deadline,
         )
         shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
         folder.mkdir(parents=True)
@@ -157,7 +157,7 @@ class SampleJob:
 
 
 def validation_prompts(data: Path, count: int) -> list[tuple[NDArray[np.int64], int]]:
-    """First bars of up to `count` pieces of the validation split: ids, and number of bars."""
+    """Return first bars of up to `count` pieces of the validation split: ids, number of bars."""
     corpus = Corpus.load(data, "validation")
     indices = np.unique(np.linspace(0, len(corpus), count, endpoint=False).astype(int))
     prompts: list[tuple[NDArray[np.int64], int]] = []

@@ -239,7 +239,7 @@ def round_as_released(decoder: AnyModel) -> None:
 
 
 def digest(decoder: AnyModel) -> str:
-    """SHA-256 of all tensors in the precision of released weights, names and shapes included."""
+    """Return the SHA-256 of all tensors in the precision of released weights, with their names."""
     total = hashlib.sha256()
     for name, tensor in sorted(decoder.state_dict().items()):
         released = tensor.detach().to("cpu", RELEASED).contiguous()

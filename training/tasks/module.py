@@ -279,7 +279,7 @@ class TaskModule(ABC, Generic[ModelT]):
         return nats, float(self.num_targets(batch))
 
     def results(self, nats: float, count: float) -> dict[str, float]:
-        """Results of a validation by their names in the logs, from sums of what was measured."""
+        """Return results of a validation by their names in logs, from sums of what was measured."""
         return {f"validation/nats_per_{self.target}": nats / count}
 
     def encoding_metrics(self) -> dict[str, float]:

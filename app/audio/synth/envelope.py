@@ -45,14 +45,14 @@ class Envelope(NamedTuple):
         )
 
     def values(self, seconds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Values, 0 to 1, at times after the onset while the key is down; piecewise linear."""
+        """Return values (0 to 1) at times after the onset with the key down; piecewise linear."""
         peak = self.delay + self.attack
         fall = peak + self.hold
         times = [self.delay, peak, fall, fall + self.decay * (1 - self.sustain)]
         return np.interp(seconds, times, [0.0, 1.0, 1.0, self.sustain])
 
     def amplitudes(self, count: int, sample_rate: int) -> NDArray[np.float32]:
-        """Amplitudes (count,), 0 to 1, of the first `count` samples while the key is down.
+        """Return amplitudes (count,), 0 to 1, of the first `count` samples while the key is down.
 
         The attack is linear; after it, a value v means 96 (1 - v) decibels below the peak.
         """
@@ -66,7 +66,7 @@ class Envelope(NamedTuple):
         return amplitudes
 
     def audible_seconds(self) -> float:
-        """Time for which a tone is audible while its key is down; infinite if it is sustained."""
+        """Return how long a tone is audible while its key is down; infinite if it is sustained."""
         if self.sustain > _FLOOR_VALUE:
             return np.inf
         return self.delay + self.attack + self.hold + self.decay * (1 - _FLOOR_VALUE)
@@ -74,7 +74,7 @@ class Envelope(NamedTuple):
 
 @lru_cache(maxsize=16)
 def release_curve(release: float, sample_rate: int) -> NDArray[np.float32]:
-    """Amplitudes (n,) after the key is released, starting at 1; `release` is in seconds."""
+    """Return amplitudes (n,) after the key is released, starting at 1; `release` is in seconds."""
     count = int(release * (1 - _FLOOR_VALUE) * sample_rate)
     slope = -_FULL_NEPERS / (release * sample_rate)
     curve = np.exp(np.arange(count, dtype=np.float32) * np.float32(slope))

@@ -76,7 +76,7 @@ def fade_cut_end(mixed: NDArray[np.float32], last: float, sample_rate: int) -> N
 
 
 def _nearest_sample(seconds: NDArray[np.float64], sample_rate: int) -> NDArray[np.int64]:
-    """Nearest sample; halves are rounded up even if a rounding error made them smaller."""
+    """Return the nearest sample, with halves up even if a rounding error made them smaller."""
     return np.floor(seconds * sample_rate + 0.5 + 1e-6).astype(np.int64)
 
 
@@ -102,14 +102,14 @@ class _Tone:
         self.choke_seconds = np.minimum(voices.chokes - voices.onsets, _LONGEST_CHOKE_SECONDS)
 
     def over_seconds(self) -> float:
-        """Upper bound of the end of the last voice, in seconds."""
+        """Return an upper bound of the end of the last voice, in seconds."""
         lengths = np.minimum(
             self.held_seconds + self.envelope.release, self.choke_seconds + _CHOKE_SECONDS
         )
         return float((self.voices.onsets + lengths).max())
 
     def of(self, tracks: Collection[int] | None) -> NDArray[np.bool_]:
-        """Mask (voices,) of the voices of some tracks; None: all."""
+        """Return the mask (voices,) of the voices of some tracks; None: all."""
         numbers = self.voices.tracks
         return np.isin(numbers, numbers if tracks is None else list(tracks))
 
@@ -150,7 +150,7 @@ class _Tone:
             _add(mixed[1, start:], tone, np.float32(np.sin(angles[index])))
 
     def _wave(self, index: int, count: int, held: int, longest: int) -> NDArray[np.float32]:
-        """At most `count` samples of a voice; cached unless they depend on its bends or release."""
+        """Return at most `count` samples of a voice, cached unless they depend on its release."""
         font, zone, key, rate = self.font, self.voices.zone, self.voices.key, self.sample_rate
         bends = self.voices.channel.bend_cents
         seconds = self.voices.onsets[index] + control_seconds(count, rate)
@@ -162,7 +162,7 @@ class _Tone:
         )[:count]
 
     def _gain(self, index: int, count: int) -> NDArray[np.float32] | np.float32:
-        """Amplitude factor of a voice; an array (count,) if it changes during the voice."""
+        """Return the amplitude factor of a voice; an array (count,) if it changes in the voice."""
         channel, onset = self.voices.channel, self.voices.onsets[index]
         gain = self.voices.gains[index]
         end = onset + count / self.sample_rate

@@ -187,7 +187,7 @@ class Zone:
         return np.full_like(velocities, fixed) if fixed > 0 else velocities
 
     def transposition(self, key: int) -> float:
-        """Interval in cents from the pitch of the sample to the pitch of `key`."""
+        """Return the interval in cents from the pitch of the sample to the pitch of `key`."""
         root = self.values[_G.ROOT_KEY] if self.values[_G.ROOT_KEY] >= 0 else self.sample.root_key
         tune = self.values[_G.COARSE_TUNE] * 100 + self.values[_G.FINE_TUNE]
         keys = self.played_key(key) - root
@@ -224,7 +224,7 @@ class SoundFont:
         return {(int(row["bank"]), int(row["program"])): place for place, row in enumerate(rows)}
 
     def zones(self, bank: int, program: int) -> tuple[Zone, ...]:
-        """Zones of a preset, or of a replacement if it does not exist.
+        """Return the zones of a preset, or of a replacement if it does not exist.
 
         Bank 128 is percussion; its programs are drum kits. A missing melodic program is replaced by
         the same program of bank 0, or else by program 0; a missing kit by the standard kit. If the
@@ -309,7 +309,7 @@ class SoundFont:
 
 
 def default_soundfont() -> Path:
-    """Path of the General MIDI SoundFont of pretty_midi. Raises SoundError if it is missing."""
+    """Return the path of pretty_midi's General MIDI SoundFont. Raises SoundError without it."""
     package = importlib.util.find_spec("pretty_midi")  # importing it takes a second
     for folder in (package.submodule_search_locations or []) if package else []:
         path = Path(folder) / "TimGM6mb.sf2"
@@ -337,7 +337,7 @@ def _opened(path: Path, _modified: int, _size: int) -> SoundFont:
 
 
 def _read_chunks(path: Path) -> dict[bytes, NDArray[np.uint8]]:
-    """Memory-mapped bytes of each leaf chunk."""
+    """Return the memory-mapped bytes of each leaf chunk."""
     try:
         data = np.memmap(path, dtype=np.uint8, mode="r")
     except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
@@ -365,7 +365,7 @@ def _records(chunk: NDArray[np.uint8], dtype: np.dtype) -> NDArray:
 
 
 def _range(generator: Generator, *zones: Mapping[int, int]) -> tuple[int, int] | None:
-    """Lowest and highest key or velocity that all zones have in common; None if there is none.
+    """Return the lowest and highest key or velocity that all zones share; None if there is none.
 
     A generator stores them as its low and high byte.
     """

@@ -34,7 +34,7 @@ class Steps(NamedTuple):
         return np.concatenate([[self.first], self.values])[place]
 
     def changes_between(self, start: float, end: float) -> bool:
-        """Whether a value is set between `start` and `end`."""
+        """Return whether a value is set between `start` and `end`."""
         first, last = np.searchsorted(self.seconds, [start, end], side="right")
         return bool(last > first)
 
@@ -52,7 +52,7 @@ class Channel:
     bend_cents: Steps
 
     def gain(self, seconds: NDArray[np.float64] | float) -> NDArray[np.float64]:
-        """Amplitude factor at each time: the squares of volume and expression."""
+        """Return the amplitude factor at each time: the squares of volume and expression."""
         return (self.volume.at(seconds) * self.expression.at(seconds) / 127**2) ** 2
 
 
@@ -77,7 +77,7 @@ class Voices:
 
 
 def score_voices(score: Score, soundfont: SoundFont) -> list[Voices]:
-    """All voices of a score.
+    """Return all voices of a score.
 
     Tracks read from a file share the controllers of their channel; each track of new music has its
     own. A new note on a key ends the earlier one, even with the pedal down; of several simultaneous
@@ -186,7 +186,7 @@ def _until_struck_again(
 
 
 def _in_time(tables: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """All rows sorted by tick; a table shared by several tracks is used once."""
+    """Return all rows sorted by tick; a table shared by several tracks is used once."""
     rows = np.concatenate(list({id(table): table for table in tables}.values()))
     return rows[np.argsort(rows[:, 0], kind="stable")]
 
@@ -223,7 +223,7 @@ def _steps(
     *,
     after_reset: float | None = None,
 ) -> Steps:
-    """Values of a controller; `after_reset` is its value after Reset All Controllers."""
+    """Return the values of a controller; `after_reset` is its value after Reset All Controllers."""
     rows = controls[:, 1] == number
     values = controls[:, 2].astype(np.float64)
     if after_reset is not None:
@@ -234,7 +234,7 @@ def _steps(
 
 
 def _bend_semitones(score: Score, controls: NDArray[np.int64]) -> Steps:
-    """Range of the pitch bend: registered parameter 0, by default two semitones."""
+    """Return the range of the pitch bend: registered parameter 0, by default two semitones."""
     ticks: list[int] = []
     values: list[float] = []
     parameter: dict[int, int] = {}

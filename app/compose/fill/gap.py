@@ -125,7 +125,7 @@ class Gap(NamedTuple):
         )
 
     def notices(self) -> list[str]:
-        """Notices about what stays in the part that is to be written."""
+        """Return notices about what stays in the part that is to be written."""
         inside = sum(
             int(((table[:, 0] >= self.start_tick) & (table[:, 0] < self.stop_tick)).sum())
             for table in {
@@ -216,7 +216,7 @@ def _fixed(plan: BarPlan, given: tuple[int, ...]) -> FixedBar:
 
 
 def _numbers(passage: Passage, file: Score, tokenizer: Remi) -> frozenset[int]:
-    """Numbers of the tracks of a file that are to be written. Raises MidiError for unknown ones."""
+    """Return the numbers of tracks of a file to be written. Raises MidiError for unknown ones."""
     numbers = passage.rests | (passage.tracks or frozenset())
     if unknown := numbers.difference(range(len(file.tracks))):
         raise MidiError(f"there is no track {min(unknown)}, expected 0 to {len(file.tracks) - 1}")
@@ -306,7 +306,7 @@ def _kept(timing: Timing, bars: BarMap, first: int, stop: int, numbers: frozense
 
 
 def _steady(tempos: tuple[Tempo, ...], start: int, stop: int) -> tuple[Tempo, ...]:
-    """Tempos of which none changes between two ticks."""
+    """Return the tempos, of which none changes between two ticks."""
     inside = [tempo for tempo in tempos if start < tempo.tick < stop]
     others = [tempo for tempo in tempos if not start < tempo.tick < stop]
     if inside and not any(tempo.tick == stop for tempo in others):

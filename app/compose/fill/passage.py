@@ -15,6 +15,7 @@ DRUMS = 128
 """The number of drums among instruments, of which 0 to 127 are the programs of General MIDI."""
 _BARS = re.compile(r"\s*(\d{1,9})\s*(?:-\s*(\d{1,9})\s*)?")
 _MOST_LISTED = 40
+"""Maximum number of tracks that a message names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,7 @@ def parse_bars(text: str) -> tuple[int, int]:
 
 
 def find_tracks(text: str, tracks: Sequence[Track]) -> frozenset[int]:
-    """Numbers, from 0, of the tracks that a text such as `bass,drums` names.
+    """Return the numbers, from 0, of the tracks that a text such as `bass,drums` names.
 
     Each word, separated by commas, is the number of a track from 1, a name, an instrument, or a
     part of one of these. A name that fits exactly takes precedence.
@@ -80,16 +81,16 @@ def find_tracks(text: str, tracks: Sequence[Track]) -> frozenset[int]:
     for word in filter(None, map(str.strip, text.split(","))):
         folded = word.casefold()
         numbers = [int(word) - 1] if word.isdecimal() and len(word) < 6 else []
-        of_name, of_instrument = (
-            [at for at, name in enumerate(each) if name.casefold() == folded]
-            for each in (names, instruments)
+        fitting = (
+            [at for at, name in enumerate(names) if name.casefold() == folded]
+            or [number for number in numbers if number < len(tracks)]
+            or [at for at, name in enumerate(instruments) if name.casefold() == folded]
+            or [
+                at
+                for at, (name, instrument) in enumerate(zip(names, instruments, strict=True))
+                if folded in name.casefold() or folded in instrument.casefold()
+            ]
         )
-        contain = [
-            at
-            for at, both in enumerate(zip(names, instruments, strict=True))
-            if any(folded in name.casefold() for name in both)
-        ]
-        fitting = of_name or [at for at in numbers if at < len(tracks)] or of_instrument or contain
         if not fitting or min(fitting) < 0:
             raise MidiError(f"no track fits {word[:40]!r}; the tracks are {_listed(tracks)}")
         places.update(fitting)
@@ -107,8 +108,10 @@ def find_band(text: str) -> tuple[Track, ...]:
     band = sorted(0 if word == "piano" else find_instrument(word) for word in words)
     if not band:
         raise ValueError("the band has no instrument; name some, such as drums, acoustic bass")
-    drums = (Track.of([], is_drum=True),) * (DRUMS in band)
-    return drums + tuple(Track.of([], program) for program in band if program != DRUMS)
+    tracks = [Track.of([], program) for program in band if program != DRUMS]
+    if DRUMS in band:
+        tracks.insert(0, Track.of([], is_drum=True))
+    return tuple(tracks)
 
 
 def music_like(band: str | None) -> Score | None:
@@ -131,26 +134,27 @@ def find_instrument(text: str) -> int:
     words = phrase, phrase.removesuffix("s")
     exact = [[at for at, name in enumerate(folded) if name == word] for word in words]
     parts = [[at for at, name in enumerate(folded) if word and word in name] for word in words]
-    for one in (*exact, *parts):
-        if len(one) == 1:
-            return one[0]
+    for places in (*exact, *parts):
+        if len(places) == 1:
+            return places[0]
     matches = parts[1]
     close = get_close_matches(phrase, folded, 3, 0.5)
     fitting = matches or [folded.index(name) for name in close]
-    such = [names[at] for at in fitting] or ["Acoustic Bass", "String Ensemble 1", "Drums"]
-    which = "fits several instruments" if matches else "is not an instrument"
+    examples = [names[at] for at in fitting] or ["Acoustic Bass", "String Ensemble 1", "Drums"]
+    problem = "fits several instruments" if matches else "is not an instrument"
     raise ValueError(
-        f"{text[:40]!r} {which}, expected one name of General MIDI, such as {', '.join(such[:10])}"
+        f"{text[:40]!r} {problem}, expected one name of General MIDI, such as "
+        f"{', '.join(examples[:10])}"
     )
 
 
 def _listed(tracks: Sequence[Track]) -> str:
     """Return the numbers and names of tracks, with their instruments where they differ."""
-    said: list[str] = []
+    items: list[str] = []
     for number, (track, name) in enumerate(zip(tracks, track_names(tracks), strict=True), 1):
         instrument = instrument_name(track)
         more = "" if name.startswith(instrument) else f" ({instrument})"
-        said.append(f"{number} {name}{more}")
-    if len(said) > _MOST_LISTED:
-        said = [*said[:_MOST_LISTED], f"and {len(said) - _MOST_LISTED} others"]
-    return ", ".join(said)
+        items.append(f"{number} {name}{more}")
+    if len(items) > _MOST_LISTED:
+        items = [*items[:_MOST_LISTED], f"and {len(items) - _MOST_LISTED} others"]
+    return ", ".join(items)

@@ -65,7 +65,7 @@ class Met(NamedTuple):
 
 
 def lacks_style(style: str, tokenizer: Remi) -> bool:
-    """Whether a style is asked, and a model has none of this name."""
+    """Return whether a style is asked, and a model has none of this name."""
     return bool(style) and style not in styles_of(tokenizer)
 
 
@@ -85,7 +85,7 @@ def cannot_write(style: str, model: str) -> str:
 
 
 def styles_of(tokenizer: Remi) -> tuple[str, ...]:
-    """Names of the styles of a model."""
+    """Return the names of the styles of a model."""
     return tokenizer.config.styles
 
 
@@ -210,12 +210,12 @@ def asked_bars(
 
 
 def _has_cadence(options: MusicOptions) -> bool:
-    """Whether the last bars have the chords of a cadence."""
+    """Return whether the last bars have the chords of a cadence."""
     return options.ending == "cadence" and options.seconds is None
 
 
 def _closing_bars(options: MusicOptions, count: int, key: Key | None) -> int:
-    """How many of `count` new bars belong to the ending: the bar of the dominant, and the last."""
+    """Return how many of `count` new bars are of the ending: the dominant's bar, and the last."""
     if options.ending in ("auto", "bar") or options.seconds is not None:
         return 0
     return 1 + (key is not None and count >= _DOMINANT_FROM)
@@ -258,7 +258,7 @@ def asked_chords(
 
 
 def chords_met(options: MusicOptions, sheet: LeadSheet, first: int, count: int) -> Met | None:
-    """In how many of `count` bars from `first` on, from 0, the asked chords are heard.
+    """Return in how many of `count` bars from `first` on, from 0, the asked chords are heard.
 
     A chord is met by its root with the same third; added notes and the bass do not count. None if
     no chords were asked for.
@@ -279,7 +279,7 @@ def chords_met(options: MusicOptions, sheet: LeadSheet, first: int, count: int) 
 def form_met(
     options: MusicOptions, sheet: LeadSheet, before: Sequence[Heard], count: int
 ) -> Met | None:
-    """How many of `count` bars after those `before` that were to return do so.
+    """Return how many of `count` bars after those `before` that were to return do so.
 
     A bar returns if it repeats the bar that it was to repeat, or the same earlier bar as that one.
     None if no bar was to return.

@@ -53,7 +53,7 @@ def _cut(phrases: Sequence[Phrase], first: int, stop: int) -> list[Phrase]:
 
 
 def sections_text(phrases: Sequence[Phrase]) -> str:
-    """Letter and number of bars of each phrase: `A8 A8 B8 A8`."""
+    """Return the letter and number of bars of each phrase: `A8 A8 B8 A8`."""
     return " ".join(f"{phrase.letter}{phrase.num_bars}" for phrase in phrases)
 
 

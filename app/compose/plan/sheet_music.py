@@ -39,7 +39,7 @@ def check_piano(score: Score) -> None:
 
 
 def is_for_piano(score: Score) -> bool:
-    """Whether `sheet_music` can write a piece."""
+    """Return whether `sheet_music` can write a piece."""
     try:
         check_piano(score)
     except SheetMusicError:

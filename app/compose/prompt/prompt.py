@@ -101,7 +101,7 @@ class Prompt:
         return self.bars if self.gap is None else self.gap.first
 
     def line(self, bar: int) -> int:
-        """Start of a notated bar before the splice, counted from 0, in ticks of `score`."""
+        """Return the start of a bar before the splice, counted from 0, in ticks of `score`."""
         lines = notated_lines(self.timing.counted, self.splice)
         return int(self.timing.to_file(lines[bar : bar + 1])[0])
 
@@ -120,7 +120,7 @@ class Prompt:
         return np.diff(starts[self.bar_tokens])
 
     def first_heard(self, bars: int = 0) -> int:
-        """Index of the first Bar token that the model reads, among the Bar tokens of `ids`.
+        """Return the index of the first Bar token that the model reads, among those of `ids`.
 
         The model reads from `first_bar` on. If that is None, it reads the last `bars` notated bars.
         If `first_bar` is given or `bars` is 0, it reads at most the last HEARD_TOKENS tokens.
@@ -344,7 +344,7 @@ def _cut(
 
 
 def _continues(passage: Passage, whole: _CountedFile, tokenizer: Remi) -> bool:
-    """Whether a passage of all tracks begins after the end of a file. Raises MidiError."""
+    """Return whether a passage of all tracks begins after the end of a file. Raises MidiError."""
     bars, first = whole.bars, passage.first_bar
     last = bars if passage.last_bar is None else passage.last_bar
     if not 1 <= first <= bars + 1:
@@ -393,7 +393,7 @@ def _read_around(
 
 
 def _gap_notices(gap: Gap, whole: _CountedFile, stop: int, tokens: int) -> list[str]:
-    """Notices about bars that are to be written, up to `stop`, in a document of some tokens."""
+    """Return notices about bars to be written, up to `stop`, in a document of some tokens."""
     notices = gap.notices()
     if whole.choice.source != "file":
         ticks = [gap.start_tick, gap.stop_tick]
@@ -416,7 +416,7 @@ def _gap_notices(gap: Gap, whole: _CountedFile, stop: int, tokens: int) -> list[
 
 
 def _encode(score: Score, bars: BarMap, tokenizer: Remi) -> tuple[TokenSequence, NDArray[np.int64]]:
-    """Tokens of the notated `bars` of a score in grid steps, and where each of these begins.
+    """Return tokens of the notated `bars` of a score in grid steps, and where each of them begins.
 
     The latter is the number of Bar tokens before each bar line (bars + 1,), since a long notated
     bar has several.
@@ -467,7 +467,7 @@ def _check_tracks(part: _Part, whole: _CountedFile, parts: Parts, tokenizer: Rem
 
 
 def _bar_notices(part: _Part, resting: int) -> list[str]:
-    """Notices about the bars of a prompt, the last `resting` of which are empty."""
+    """Return notices about the bars of a prompt, the last `resting` of which are empty."""
     notices: list[str] = []
     if resting:
         notices.append(
@@ -488,7 +488,7 @@ def _bar_notices(part: _Part, resting: int) -> list[str]:
 
 
 def _first_in_room(ids: NDArray[np.int32], bar_tokens: NDArray[np.int64]) -> int:
-    """Index of the first Bar token among the last HEARD_TOKENS tokens.
+    """Return the index of the first Bar token among the last HEARD_TOKENS tokens.
 
     It starts a notated bar, unless the last notated bar alone does not fit.
     """

@@ -107,7 +107,7 @@ def prompt_facts(
     more: Iterable[str] = (),
     is_continued: bool = True,
 ) -> PromptFacts:
-    """Facts about a file, and about the prompt: the tracks `parts` in the bars `region`.
+    """Return facts about a file, and about the prompt: the tracks `parts` in the bars `region`.
 
     Args:
         timing: the timing of the whole file.
@@ -209,7 +209,7 @@ def _tempo_notice(others: Sequence[float], least: float, most: float) -> str:
 
 
 def _track_notices(score: Score, heard: tuple[Track, ...], tokenizer: Remi) -> list[str]:
-    """Notices about instruments that the model reads as others or ignores."""
+    """Return notices about instruments that the model reads as others or ignores."""
     ranks = [rank for rank in tokenizer.track_ranks(heard) if rank > 0]
     if not _is_piano(tokenizer):
         merged = len(ranks) - len(set(ranks))
@@ -249,7 +249,7 @@ def _losses(timing: Timing, tokenizer: Remi) -> str:
 
 
 def _is_piano(tokenizer: Remi) -> bool:
-    """Whether the model reads all tracks as one piano."""
+    """Return whether the model reads all tracks as one piano."""
     return tokenizer.track_ranks((Track.of([], is_drum=True),)) == [-1]
 
 
@@ -268,7 +268,7 @@ def _usual_metre(score: Score) -> str:
 
 
 def _tempos(score: Score) -> list[tuple[float, float]]:
-    """Tempos (bpm) from the first note on, and their durations in seconds; at least one.
+    """Return the tempos (bpm) from the first note on, and their durations in seconds; at least one.
 
     Equal neighbours are merged.
     """
@@ -295,7 +295,7 @@ def _longest(lengths: Sequence[tuple[_Kind, float]]) -> _Kind:
 
 
 def heard_tracks(score: Score, tokenizer: Remi) -> tuple[Track, ...]:
-    """Tracks with notes that the model can read."""
+    """Return the tracks with notes that the model can read."""
     tracks = tuple(track for track in score.tracks if len(track))
     ranks = tokenizer.track_ranks(tracks)
     return tuple(track for track, rank in zip(tracks, ranks, strict=True) if rank >= 0)

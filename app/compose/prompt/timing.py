@@ -20,7 +20,9 @@ from tokenization.score import Score, Tempo
 FINE_TICKS = 480
 """Minimum ticks per quarter note if beats are not the file's: a tick lasts about a millisecond."""
 _CLOCK_SECONDS = 0.5
+"""Length of a beat of the source `clock`."""
 _CLOCK_BAR = 4
+"""Beats of a bar of the source `clock`."""
 _STEADY_BEATS = 8
 """The tempo of new music is the median of this many last beats, since single beats vary."""
 
@@ -94,7 +96,7 @@ class Timing(NamedTuple):
         return self.file.ticks_at(self.counted.seconds_at(ticks) + self.start)
 
     def bar_lines(self, like: Score, end_ticks: int = 0) -> NDArray[np.int64] | None:
-        """Bar lines up to the end of `like` or `end_ticks`, whichever is later.
+        """Return the bar lines up to the end of `like` or `end_ticks`, whichever is later.
 
         `like` is a score with the timing of `file`; all times are in its ticks. None if the bar
         lines are those of the file itself.
@@ -128,9 +130,13 @@ def find_beats(score: Score, source: BeatSource) -> BeatChoice:
         return BeatChoice("file", None, file_bars, problem)
     if source == "estimate":
         return BeatChoice(source, estimate_beats(score), file_bars)
-    notes = np.concatenate([track.notes[:, 0] for track in score.tracks])
-    first, last = score.seconds_at([int(notes.min()), int(notes.max())]).tolist()
+    return BeatChoice(source, _clock_beats(score), file_bars)
+
+
+def _clock_beats(score: Score) -> Beats:
+    """Return beats of a regular grid, from the first note to the last."""
+    onsets = np.concatenate([track.notes[:, 0] for track in score.tracks])
+    first, last = score.seconds_at([int(onsets.min()), int(onsets.max())]).tolist()
     count = max(int((last - first) / _CLOCK_SECONDS) + 1, 2)
     seconds = first + _CLOCK_SECONDS * np.arange(count)
-    clock = Beats(seconds, np.arange(0, count, _CLOCK_BAR, dtype=np.int64))
-    return BeatChoice(source, clock, file_bars)
+    return Beats(seconds, np.arange(0, count, _CLOCK_BAR, dtype=np.int64))

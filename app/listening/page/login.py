@@ -20,7 +20,7 @@ class Accounts:
         self.tokens: dict[str, str] = {}
 
     def knows(self, cookies: Mapping[str, str]) -> bool:
-        """Whether cookies are those of a login, or the page needs none."""
+        """Return whether cookies are those of a login, or the page needs none."""
         return not self._passwords or cookies.get(COOKIE) in self.tokens
 
     def login(self, user: object, password: object) -> str | None:

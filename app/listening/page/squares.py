@@ -23,7 +23,7 @@ def latin_square(size: int) -> tuple[tuple[int, ...], ...]:
 
 
 def order(listener: int, treatments: int, items: int) -> list[tuple[int, int]]:
-    """All pairs of a treatment and an item, in the order of a listener, from 0.
+    """Return all pairs of a treatment and an item, in the order of a listener, from 0.
 
     A treatment is the number of a condition, or of a pair of conditions; an item, of a prompt.
 

@@ -53,7 +53,7 @@ class Trial:
 
 
 def trials_of(material: Material, number: int) -> list[Trial]:
-    """All trials of a listener, from the number of the listener, from 0.
+    """Return all trials of a listener, from the number of the listener, from 0.
 
     Ratings and pairs are two blocks, each with its practice trials; every other listener begins
     with the pairs.
@@ -102,7 +102,7 @@ def _ratings(material: Material, number: int) -> list[Trial]:
 
 
 def _pairs(material: Material, number: int) -> list[Trial]:
-    """Pairs of two conditions, which take turns to be A."""
+    """Return the pairs of two conditions, which take turns to be A."""
     pairs = list(combinations(range(len(material.conditions)), 2))
     if not pairs:
         return []

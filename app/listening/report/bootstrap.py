@@ -54,7 +54,7 @@ class Bootstrap:
     def intervals(
         self, statistic: Callable[[NDArray[np.float64]], NDArray[np.float64]]
     ) -> list[Interval]:
-        """Intervals of a statistic.
+        """Return the intervals of a statistic.
 
         Args:
             statistic: computes `results` numbers from weights of the answers of each listener about

@@ -39,12 +39,12 @@ class Comparison(NamedTuple):
 
 
 def pairs(conditions: Sequence[str]) -> list[tuple[str, str]]:
-    """All pairs of conditions."""
+    """Return all pairs of conditions."""
     return list(combinations(conditions, 2))
 
 
 def wilcoxon(values: NDArray[np.float64]) -> float:
-    """Two-sided p of Wilcoxon's signed rank test (1945), 1 if no value differs from zero.
+    """Return the two-sided p of Wilcoxon's signed rank test (1945); 1 if no value differs from 0.
 
     It is exact for up to 50 values without ties, or 12 with ties; otherwise the normal
     approximation is corrected for ties. Zeros are left out.
@@ -77,7 +77,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def rank_biserial(values: NDArray[np.float64]) -> float:
-    """Matched-pairs rank-biserial correlation (D. S. Kerby, 2014); 0 if no value differs from 0.
+    """Return the matched-pairs rank-biserial correlation (Kerby, 2014); 0 if all values are 0.
 
     It is the share of ranks in favour minus the share against, from −1 to 1.
     """

@@ -25,7 +25,7 @@ ABOUT_RANGES = (
 
 
 def findings(report: Report) -> list[str]:
-    """All sentences."""
+    """Return all sentences."""
     return [sentence for _, sentences in findings_by_subject(report) for sentence in sentences]
 
 
@@ -43,7 +43,7 @@ def findings_by_subject(report: Report) -> list[tuple[str, list[str]]]:
 
 
 def is_found(comparison: Comparison) -> bool:
-    """Whether a comparison shows a difference, at least on these prompts."""
+    """Return whether a comparison shows a difference, at least on these prompts."""
     return comparison.p_holm < LEVEL
 
 

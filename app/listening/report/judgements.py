@@ -173,7 +173,7 @@ def judgements_of(test: Test, listeners: Iterable[str]) -> Judgements:
 
 
 def is_counted(answer: Answer) -> bool:
-    """Whether an answer is about conditions, not practice or a check of the listener."""
+    """Return whether an answer is about conditions, not practice or a check of the listener."""
     return answer.kind != "training" and not answer.expected and answer.repeats is None
 
 

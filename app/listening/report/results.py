@@ -55,7 +55,7 @@ def as_table(report: Report) -> str:
 
 
 def as_json(report: Report) -> str:
-    """All results as a JSON object; numbers that do not exist are null."""
+    """Return all results as a JSON object; numbers that do not exist are null."""
     judged = report.judged
     results = {
         "title": report.title,

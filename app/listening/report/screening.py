@@ -72,7 +72,7 @@ def _screened(
 
 
 def _attention_trials(answers: Sequence[Answer]) -> dict[int, bool]:
-    """Whether all answers of each attention trial, given by its number, are those expected."""
+    """Return whether all answers of each attention trial, by its number, are those expected."""
     right: dict[int, bool] = {}
     for answer in answers:
         if answer.expected:
@@ -85,7 +85,7 @@ def _share(right: Sequence[bool]) -> float | None:
 
 
 def _repeated(answers: Sequence[Answer]) -> list[tuple[Answer, Answer]]:
-    """Pairs of an answer and its repetition."""
+    """Return the pairs of an answer and its repetition."""
     original = {(answer.trial, answer.question): answer for answer in answers}
     return [
         (original[answer.repeats, answer.question], answer)
@@ -99,7 +99,7 @@ def _chosen(answer: Answer) -> str:
 
 
 def _anchor_wins(answers: Sequence[Answer], test: Test) -> list[float]:
-    """1, 0.5 or 0 for each comparison of a low anchor with another condition, the same prompt.
+    """Return 1, 0.5 or 0 for each comparison of a low anchor with another condition, same prompt.
 
     Comparisons are the pairs that were presented, and clips that were rated apart.
     """
@@ -124,7 +124,7 @@ def _anchor_wins(answers: Sequence[Answer], test: Test) -> list[float]:
 
 
 def _heard(answer: Answer, clips: dict[str, JudgedClip]) -> list[float]:
-    """Share of each clip of an answer that was played, at most 1."""
+    """Return the share of each clip of an answer that was played, at most 1."""
     played = ((answer.first, answer.heard_first), (answer.second, answer.heard_second))
     return [
         min(1.0, seconds / length)

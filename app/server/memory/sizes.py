@@ -15,7 +15,7 @@ ITEM_BYTES = 100
 
 
 def size_of(things: Iterable[object]) -> int:
-    """Bytes of the arrays, texts and files in some objects, each counted once; an estimate.
+    """Return the bytes of arrays, texts and files in some objects, each counted once; an estimate.
 
     Follows containers and dataclasses, but not models.
     """

@@ -23,7 +23,7 @@ def whole_number(event: gr.EventData, name: str, most: int) -> int | None:
 
 
 def track_numbers(event: gr.EventData, name: str) -> frozenset[int] | None:
-    """Numbers of tracks; None for all of them."""
+    """Return the numbers of tracks; None for all of them."""
     value = values_of(event).get(name)
     if not isinstance(value, list) or len(value) > 10_000:
         return None

@@ -185,7 +185,7 @@ class SettingsCallbacks:
             return gr.Button(self._view.verb(work)), self._view.estimate(work)
 
     def plan(self, request: gr.Request, *values: object) -> tuple[object, ...]:
-        """`View.show` with what is asked of new bars, after a field has changed; values as sent.
+        """Call `View.show` with what new bars are asked, after a field has changed; values as sent.
 
         They are those of `PLANNED`. On an empty page, a text begins a new piece. The length grows
         with the form. If the model does not have the style, and the choice is automatic, another

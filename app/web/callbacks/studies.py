@@ -75,5 +75,5 @@ class StudyCallbacks:
 
 
 def _paths(files: Sequence[str | dict[str, Any]] | None) -> list[Path]:
-    """Paths of uploaded files, also as the browser sends them."""
+    """Return the paths of uploaded files, also as the browser sends them."""
     return [Path(file["path"] if isinstance(file, dict) else file) for file in files or []]

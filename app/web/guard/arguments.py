@@ -114,7 +114,7 @@ def check_address(options: argparse.Namespace) -> None:
 
 
 def _host_name(text: str) -> str:
-    """Argument type: the name of a host, without protocol and port."""
+    """Parse the name of a host, without protocol and port."""
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,253}", text):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not the name of a host, expected one such as music.example"
@@ -123,14 +123,14 @@ def _host_name(text: str) -> str:
 
 
 def _port(text: str) -> int:
-    """Argument type: a port."""
+    """Parse a port."""
     if not text.isdecimal() or not 1 <= int(text) <= 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port, expected 1 to 65535")
     return int(text)
 
 
 def _root_path(text: str) -> str:
-    """Argument type: the path or the whole address of a page behind a reverse proxy."""
+    """Parse the path or the whole address of a page behind a reverse proxy."""
     if not re.fullmatch(r"((/|https?://)[^\s?#]+)?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a path, expected one such as /music")
     return text.rstrip("/")

@@ -17,7 +17,7 @@ from starlette.datastructures import MutableHeaders
 from app.web.guard.refused import RefusedError
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
-_OWN = ("same-origin", "none")
+_SITES_OF_PAGE = ("same-origin", "none")
 """Values of Sec-Fetch-Site of the page's requests, and of addresses that a user has typed."""
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.%]+\]|[^\[\]:/?#@\s]+)(:\d{1,5})?")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
@@ -30,22 +30,22 @@ class Hosts:
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self._names = {name.lower().strip("[]").rstrip(".") for name in (*LOCAL, *names)}
+        self._names = set(map(_normalize, (*LOCAL, *names)))
 
     @classmethod
     def of(cls, listening: str, allowed: Iterable[str], root_path: str) -> Hosts:
         """Return the names for an address to listen on, and those that the user allows."""
-        everywhere = listening in ("0.0.0.0", "::", "[::]")
+        is_everywhere = listening in ("0.0.0.0", "::", "[::]")
         machine = socket.gethostname()
-        names = [machine, f"{machine}.local"] if everywhere else [listening]
+        names = [machine, f"{machine}.local"] if is_everywhere else [listening]
         return cls([*names, *allowed, urlsplit(root_path).hostname or ""])
 
     def knows(self, host: str) -> bool:
-        """Whether a `Host` header names this page."""
+        """Return whether a `Host` header names this page."""
         match = _HOST.fullmatch(host)
         if match is None:
             return False
-        name = match["name"].lower().strip("[]").rstrip(".")
+        name = _normalize(match["name"])
         return name in self._names or _is_address(name)
 
     def check(self, method: str, path: str, headers: MutableHeaders) -> None:
@@ -70,19 +70,25 @@ class Hosts:
         if origin is not None and not _same(origin, host):
             raise RefusedError(403, "the request comes from another website, expected this page")
         site = headers.get("sec-fetch-site", "none")
-        opened = method == "GET" and path == "/" and headers.get("sec-fetch-mode") == "navigate"
-        if site not in _OWN and not opened:
+        # a link on another website may open the page, but nothing else
+        is_link = method == "GET" and path == "/" and headers.get("sec-fetch-mode") == "navigate"
+        if site not in _SITES_OF_PAGE and not is_link:
             raise RefusedError(403, "the request comes from another website, expected this page")
         del headers["origin"]
 
 
+def _normalize(name: str) -> str:
+    """Return a name in small letters, without brackets and the dot at its end."""
+    return name.lower().strip("[]").rstrip(".")
+
+
 def _same(origin: str, host: str) -> bool:
-    """Whether an origin is that of a host; the protocol may differ behind a proxy."""
-    scheme, separator, of_origin = origin.lower().partition("://")
+    """Return whether an origin is that of a host; the protocol may differ behind a proxy."""
+    scheme, separator, authority = origin.lower().partition("://")
     default = _DEFAULT_PORTS.get(scheme)
     if not separator or default is None:
         return False  # null, or an extension
-    return of_origin.removesuffix(default) == host.lower().removesuffix(default)
+    return authority.removesuffix(default) == host.lower().removesuffix(default)
 
 
 def _is_address(name: str) -> bool:

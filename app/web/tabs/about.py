@@ -123,7 +123,7 @@ def _shown(label: _Label) -> str:
 
 
 def _runs_on(model: MusicModel) -> _Label:
-    """Device, backend and precision of a model."""
+    """Return the device, backend and precision of a model."""
     words = "graphics card" if model.device.type == "cuda" else "processor"
     words += ", compiled code" if "compiled" in model.backend else ""
     words += ", 8-bit weights" if "int8" in model.backend else ""
@@ -156,7 +156,7 @@ def _described(folder: Path | None) -> dict[str, _Label]:
 
 
 def _joined(labels: list[_Label]) -> _Label:
-    """Different labels as one, in their order."""
+    """Return different labels as one, in their order."""
     words, exact = (listed([*dict.fromkeys(texts)]) for texts in zip(*labels, strict=True))
     return _Label(words, exact)
 

@@ -224,7 +224,7 @@ def _upload() -> UploadWidgets:
 
 
 def titles_of(models: Models) -> list[tuple[str, str]]:
-    """Tooltips of the page, also of the models, by CSS selectors after a dot."""
+    """Return the tooltips of the page, also of the models, by CSS selectors after a dot."""
     titles = [(AUTOMATIC, AUTOMATIC_TITLE), *((n, model_line(models, n)) for n in models.names)]
     of_models = [(f"model label:has([value={json.dumps(name)}])", text) for name, text in titles]
     return [*TITLES.items(), *of_models]

@@ -144,7 +144,7 @@ def _slider(most: int, value: int, label: str, info: str) -> gr.Slider:
 
 
 def _one(choices: Sequence[tuple[str, str]], label: str, info: str) -> gr.Radio:
-    """One of some choices, at first the first one."""
+    """Return one of some choices, at first the first one."""
     first = choices[0][1]
     return gr.Radio(list(choices), value=first, label=label, info=info, elem_classes="segments")
 
@@ -211,14 +211,14 @@ def study_of(values: dict[str, Any], files: Sequence[Path]) -> tuple[StudyConfig
 
 
 def counted(clips: int) -> str:
-    """HTML of the number of clips."""
+    """Return the HTML of the number of clips."""
     text = f"<b>{clips:,}</b> clip{'' if clips == 1 else 's'}"
     too_many = clips > MOST_CLIPS
     return f"<p>{text}{f', more than the {MOST_CLIPS} that this page makes' * too_many}</p>"
 
 
 def progress(done: float, total: int, doing: str) -> str:
-    """HTML of the progress of a study."""
+    """Return the HTML of the progress of a study."""
     share = f"{100 * done / total:.0f}" if total else "0"
     clips = f"{int(done)} of {total} clips · " if total else ""
     return (
@@ -229,13 +229,13 @@ def progress(done: float, total: int, doing: str) -> str:
 
 
 def ended(text: str, *, is_alert: bool = False) -> str:
-    """HTML of one sentence about a study without result."""
+    """Return the HTML of one sentence about a study without result."""
     kind = "class='refused' role='alert'" if is_alert else "role='status'"
     return f"<p {kind}>{html.escape(text)}</p>"
 
 
 def finished(packed: Path, megabytes: float, clips: int, config: str) -> str:
-    """HTML of a study that is ready to be downloaded; a script sets the address of the file."""
+    """Return the HTML of a study ready to be downloaded; a script sets the address of the file."""
     path, name = html.escape(packed.as_posix()), html.escape(packed.name)
     return (
         f"<p class='study-ready' role='status'><b>Ready: {plural(clips, 'clip')}.</b> Keep "

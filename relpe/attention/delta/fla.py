@@ -15,7 +15,7 @@ from relpe.attention.fla import checked, is_candidate, relative_difference
 
 
 def serves(v: Tensor) -> bool:
-    """Whether the package's kernel can be used for values like `v`."""
+    """Return whether the package's kernel can be used for values like `v`."""
     return is_candidate(v) and kernel(v.device) is not None
 
 
@@ -38,7 +38,7 @@ def gated_delta_rule(
     state: Tensor,
     operation: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Like `rule.gated_delta_rule`, by `operation`; None: that of the package."""
+    """Compute `rule.gated_delta_rule` by `operation`; None: by that of the package."""
     operation = kernel(v.device) if operation is None else operation
     assert operation is not None
     out, state_after = operation(
@@ -57,7 +57,7 @@ def gated_delta_rule(
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _difference(operation: Callable[..., Any], device: torch.device) -> float:
-    """Relative difference in norm from our outputs and gradients, for a small example."""
+    """Return the relative difference in norm from our outputs and gradients, in a small example."""
     generator = torch.Generator().manual_seed(0)
     q, k, v = torch.randn(3, 2, 150, 2, 64, generator=generator).unbind(0)
     strength, decay = torch.rand(2, 2, 150, 2, generator=generator).unbind(0)

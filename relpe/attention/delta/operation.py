@@ -93,11 +93,11 @@ class DeltaGates(nn.Module):
         super().__init__()
         self.strongest = config.strongest
         self.project = nn.Linear(width, 2 * num_heads, bias=False)
-        halves = torch.from_numpy(np.geomspace(*config.initial_half_lives, num_heads)).log()
-        self.log_half_life = nn.Parameter(halves.to(torch.get_default_dtype()))
+        half_lives = torch.from_numpy(np.geomspace(*config.initial_half_lives, num_heads))
+        self.log_half_life = nn.Parameter(half_lives.log().to(torch.get_default_dtype()))
 
     def forward(self, x: Tensor) -> Gates:
-        """Gates of the inputs x (b, l, m), in float32 or wider."""
+        """Return the gates of the inputs x (b, l, m), in float32 or wider."""
         raw = self.project(x)
         with without_autocast(x.device):
             strength, decay = raw.to(torch.promote_types(raw.dtype, torch.float32)).chunk(2, -1)
@@ -117,7 +117,7 @@ class DeltaOperation:
         weight: Tensor,
         in_features: int,
     ) -> DeltaState:
-        """State in which nothing is stored, for `shape` (b, h, e) and keys with `in_features`."""
+        """Return the empty state, for `shape` (b, h, e) and keys with `in_features`."""
         b, h, e = shape
         dtype = torch.promote_types(torch.float32, weight.dtype)
         return DeltaState(torch.zeros(b, h, in_features, e, device=weight.device, dtype=dtype))
@@ -148,8 +148,9 @@ class DeltaOperation:
         with without_autocast(q.device):
             q, k = (_unit(x.to(state.memory.dtype)) for x in (q, k))
             if q.shape[1] == 1 and not torch.is_grad_enabled():
-                now, w, a = [x[:, 0] for x in (q, k, v)], strength[:, 0], log_decay[:, 0]
-                out, memory = delta_step(now[0], now[1], now[2], w, a, state.memory)
+                out, memory = delta_step(
+                    q[:, 0], k[:, 0], v[:, 0], strength[:, 0], log_decay[:, 0], state.memory
+                )
                 out = out[:, None]
             elif fla.serves(v):
                 out, memory = fla.gated_delta_rule(q, k, v, strength, log_decay, state.memory)
@@ -159,5 +160,5 @@ class DeltaOperation:
 
 
 def _unit(x: Tensor) -> Tensor:
-    """Vectors x (..., d) at unit norm; the second derivatives of `normalize` are NaN at zero."""
+    """Return vectors x (..., d) at unit norm; second derivatives of `normalize` are NaN at zero."""
     return x * x.square().sum(-1, keepdim=True).clamp(min=1e-24).rsqrt()

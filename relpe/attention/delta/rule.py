@@ -119,7 +119,7 @@ class _ChunkInputs(NamedTuple):
         return self.q @ self.k.mT * self.since
 
     def outputs(self, solution: _Solution) -> Tensor:
-        """(g, n, c, e)."""
+        """Return the outputs (g, n, c, e)."""
         return self.decay * (self.q @ solution.states[:-1]) + self.scores @ solution.corrections
 
     def put(self, x: Tensor, into: Tensor) -> None:
@@ -134,7 +134,7 @@ class _ChunkInputs(NamedTuple):
             into.unflatten(1, (-1, size)).copy_(tiles)
 
     def take(self, x: Tensor) -> Tensor:
-        """(b, l, h, f) to (g, n, c, f)."""
+        """Convert (b, l, h, f) to (g, n, c, f)."""
         return _tiled(x, self.q.shape[2], self.q.dtype)
 
 
@@ -147,7 +147,7 @@ class _Solution(NamedTuple):
 
     @staticmethod
     def empty(v: Tensor, chunk: int, state: Tensor) -> _Solution:
-        """Room for all chunks of values like v (b, l, h, e), for a state (b, h, d, e)."""
+        """Return room for all chunks of values like v (b, l, h, e), for a state (b, h, d, e)."""
         g, n = -(-v.shape[1] // chunk), state.shape[0] * state.shape[1]
         d, e = state.shape[2:]
         return _Solution(
@@ -187,7 +187,7 @@ def _solve(part: _ChunkInputs, solution: _Solution) -> None:
 def _gradients(
     part: _ChunkInputs, solution: _Solution, grad: Tensor, after: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the inputs, (g, n, c, f), and of the state before the part.
+    """Return the gradients of the inputs, (g, n, c, f), and of the state before the part.
 
     `grad` (g, n, c, e) is that of the outputs, and `after` (n, d, e) that of the last state.
     """
@@ -229,13 +229,13 @@ def _gradients(
 
 
 def _spans(x: Tensor, chunk: int) -> list[slice]:
-    """Slices of the positions of x (b, l, ...) whose work is done together."""
+    """Return the slices of the positions of x (b, l, ...) whose work is done together."""
     length, step = x.shape[1], chunk * (TOGETHER if x.device.type == "cpu" else TOGETHER_ON_GPU)
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
 def _tiled(x: Tensor, chunk: int, dtype: torch.dtype) -> Tensor:
-    """(g, n, c, f) of x (b, l, h, f) or (b, l, h), with zeros at the end, which change nothing."""
+    """Tile x (b, l, h, f) or (b, l, h) to (g, n, c, f); zeros at the end change nothing."""
     x = x[..., None] if x.ndim == 3 else x
     if x.shape[1] % chunk:
         x = torch.nn.functional.pad(x, [0, 0, 0, 0, 0, -x.shape[1] % chunk])

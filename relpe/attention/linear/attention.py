@@ -27,7 +27,7 @@ class LinearState(NamedTuple):
     def empty(
         cls, shape: tuple[int | torch.SymInt, ...], *, device: torch.device, dtype: torch.dtype
     ) -> LinearState:
-        """State before the first key; `shape` is (b, h, f, e)."""
+        """Return the state before the first key; `shape` is (b, h, f, e)."""
         b, h, f, e = shape
         return cls(
             torch.zeros(b, h, f, e, device=device, dtype=dtype),
@@ -44,7 +44,7 @@ def causal_linear_attention(
     log_scale: Float[Tensor, "b_or_1 l h"] | None = None,
     how: Tiling | None = None,
 ) -> tuple[Float[Tensor, "b l h e"], LinearState]:
-    """Weighted means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
+    """Return means of the values up to each position (Katharopoulos et al., 2020, section 3.3).
 
     q and k are features (b, l, h, f), and v values (b, l, h, e). Returns (b, l, h, e) and the state
     after the last position. The cost is linear in l.
@@ -99,7 +99,7 @@ def linear_attention(
     log_scale: Float[Tensor, "b_or_1 s h"] | None = None,
     turned: tuple[Float[Tensor, "b l h f"], Float[Tensor, "b s h f"]] | None = None,
 ) -> Float[Tensor, "b l h e"]:
-    """Weighted means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
+    """Return means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
 
     Like `causal_linear_attention`, but every query attends to every key for which `key_mask` (b, s)
     is True. Padding has no effect, regardless of its values. Rows are independent, since the common
@@ -121,9 +121,7 @@ def sums_of(
     log_scale: Float[Tensor, "b_or_1 s h"] | None = None,
     turned: Float[Tensor, "b s h f"] | None = None,
 ) -> LinearState:
-    """Return sums over all keys, of which `read_sums` makes weighted means.
-
-    They are in float32 or wider.
+    """Return sums over all keys, in float32 or wider, of which `read_sums` makes weighted means.
 
     Arguments are those of `linear_attention`; `turned` are other features of the keys, for the
     numerator.
@@ -134,40 +132,41 @@ def sums_of(
     k, wide_v = k.to(dtype), v.to(dtype)
     turned_k = k if turned is None else turned.to(dtype)
     rows = k.shape[0]  # `len` would be a constant in an exported model
-    top = k.new_zeros(rows, 1, k.shape[2])
+    largest = k.new_zeros(rows, 1, k.shape[2])
     if log_scale is not None and k.shape[1]:
-        seen = log_scale if key_mask is None else log_scale.where(key_mask[..., None], -torch.inf)
-        top = seen.amax(1, keepdim=True)
-        top = top.where(top.isfinite(), 0.0)
-        scale = torch.exp(seen - top).to(dtype)[..., None]
+        if key_mask is not None:
+            log_scale = log_scale.where(key_mask[..., None], -torch.inf)
+        largest = log_scale.amax(1, keepdim=True)
+        largest = largest.where(largest.isfinite(), 0.0)
+        scale = torch.exp(log_scale - largest).to(dtype)[..., None]
         k, turned_k = k * scale, turned_k * scale
     if key_mask is not None:  # not a product, since padding may contain infinities
         exists = key_mask[..., None, None]
         k, turned_k, wide_v = (x.where(exists, 0.0) for x in (k, turned_k, wide_v))
     kv = torch.einsum("bshf,bshe->bhfe", turned_k, wide_v)
-    return LinearState(kv, k.sum(1), top[:, 0].expand(rows, -1))
+    return LinearState(kv, k.sum(1), largest[:, 0].expand(rows, -1))
 
 
 def read_sums(
     q: Float[Tensor, "b l h f"], sums: LinearState, turned: Float[Tensor, "b l h f"] | None = None
 ) -> Float[Tensor, "b l h e"]:
-    """Weighted means of all values for the features q of queries; `turned`: for the numerator."""
+    """Return means of all values for the features q of queries; `turned`: for the numerator."""
     dtype = sums.kv.dtype
     q = q.to(dtype)
     weight = torch.einsum("blhf,bhf->blh", q, sums.k_sum)
-    above = q if turned is None else turned.to(dtype)
-    return torch.einsum("blhf,bhfe->blhe", above, sums.kv) / divisor(weight)[..., None]
+    turned = q if turned is None else turned.to(dtype)
+    return torch.einsum("blhf,bhfe->blhe", turned, sums.kv) / divisor(weight)[..., None]
 
 
 def divisor(denominator: Tensor) -> Tensor:
-    """Denominators, replaced by 1 where their inverse or its square would overflow."""
+    """Return the denominators, replaced by 1 where their inverse or its square would overflow."""
     return torch.where(denominator < LEAST_WEIGHT, 1.0, denominator)
 
 
 def step(
     q: Tensor, k: Tensor, v: Tensor, state: LinearState, log_scale: Tensor | None
 ) -> tuple[Tensor, LinearState]:
-    """One step of the recurrence, with features (b, h, f) and values (b, h, e)."""
+    """Compute one step of the recurrence, with features (b, h, f) and values (b, h, e)."""
     kv, k_sum, past = state
     if log_scale is None:
         running = torch.zeros_like(past)

@@ -44,7 +44,7 @@ def tiling(device: torch.device, preferred: torch.dtype, sums: torch.dtype) -> T
 
 @lru_cache(maxsize=8)
 def _has_fast_bfloat16(device: str) -> bool:
-    """Whether the hardware has matrix products in bfloat16."""
+    """Return whether the hardware has matrix products in bfloat16."""
     if device != "cpu":
         return True
     has_amx = bool(torch.cpu._is_amx_tile_supported())
@@ -77,7 +77,7 @@ class _WeightedChunks(NamedTuple):
         )
 
     def tile(self, x: Tensor) -> Tensor:
-        """(n, l, f) to (n * g, c, f)."""
+        """Tile (n, l, f) to (n * g, c, f)."""
         size = (self.span.stop - self.span.start) // self.chunks
         return x[:, self.span].reshape(x.shape[0] * self.chunks, size, x.shape[2])
 
@@ -86,7 +86,7 @@ class _WeightedChunks(NamedTuple):
         into[:, self.span] = values.view_as(into[:, self.span])
 
     def weigh(self, scores: Tensor) -> Tensor:
-        """Scores (n * g, c, c) times the weights, in place."""
+        """Return the scores (n * g, c, c) times the weights, in place."""
         size = scores.shape[-1]
         scores.view(-1, *self.within.shape[:2], size, size).mul_(self.within)
         return scores
@@ -97,7 +97,7 @@ class _WeightedChunks(NamedTuple):
 
 
 def _row_groups(rows: int, scale: Tensor | None, most: int) -> list[slice]:
-    """Slices of at most `most` rows; where rows share scales, multiples of their number."""
+    """Return slices of at most `most` rows; where rows share scales, multiples of their number."""
     alike = 1 if scale is None or len(scale) == rows else len(scale)
     size = alike * max(1, min(most, rows) // alike)
     return [slice(first, min(first + size, rows)) for first in range(0, rows, size)]
@@ -106,7 +106,7 @@ def _row_groups(rows: int, scale: Tensor | None, most: int) -> list[slice]:
 def _parts(
     length: int, how: Tiling, scale: Tensor | None, start: Tensor
 ) -> tuple[list[_WeightedChunks], Tensor]:
-    """All chunks in order, grouped as in `how`, and the running maximum after them.
+    """Return all chunks in order, grouped as in `how`, and the running maximum after them.
 
     `scale` is (n, l), or (s, l) if rows share it; `start` is (n,). The maximum never depends on
     later keys. Rows that share scales also share the maximum, since any common factor would do.
@@ -313,7 +313,7 @@ def causal_sums(
     start: Tensor,
     how: Tiling,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Numerator (n, l, e) and denominator (n, l) of causal linear attention, and the new sums.
+    """Return numerator (n, l, e) and denominator (n, l) of causal linear attention, and new sums.
 
     n is rows times heads. Takes features q, k (n, l, f), values v (n, l, e), and the sums before:
     kv (n, f, e), k_sum (n, f) and the logarithm `start` (n,) of their factor. `scale` (n, l) are

@@ -20,7 +20,7 @@ PAD = 16
 
 
 def serves(v: Tensor) -> bool:
-    """Whether the package's kernel can be used for values like `v`."""
+    """Return whether the package's kernel can be used for values like `v`."""
     return is_candidate(v) and kernel(v.device) is not None
 
 
@@ -42,7 +42,7 @@ def causal_linear_attention(
     log_scale: Tensor | None,
     operation: Callable[..., Any] | None = None,
 ) -> tuple[Tensor, LinearState]:
-    """Like `attention.causal_linear_attention`, by `operation`; None: that of the package.
+    """Compute `attention.causal_linear_attention` by `operation`; None: by that of the package.
 
     Factors of keys are passed as decay: with m the running maximum of their logarithms, the sums
     decay by exp(m[i - 1] - m[i]) at position i. A column of ones among the values gives the
@@ -82,7 +82,7 @@ def causal_linear_attention(
 @torch.inference_mode(False)
 @torch.enable_grad()
 def _difference(operation: Callable[..., Any], device: torch.device) -> float:
-    """Relative difference in norm from our outputs and gradients, for a small example."""
+    """Return the relative difference in norm from our outputs and gradients, in a small example."""
     ours = linear_attention.causal_linear_attention
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.rand(2, 2, 150, 2, 64, generator=generator) / 8).to(device).unbind(0)

@@ -87,7 +87,7 @@ class DecayGates(nn.Module):
         self.project = nn.Linear(width, num_heads, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Decrease of the logarithms of earlier keys' weights at inputs x (b, l, m): (b, l, h)."""
+        """Return how much log weights of earlier keys fall at inputs x (b, l, m): (b, l, h)."""
         raw = self.project(x)
         with without_autocast(x.device):
             rates = _rates_on(*self.half_lives, raw.shape[-1], x.device) / math.log(2)
@@ -114,7 +114,7 @@ class LinearOperation:
         weight: Tensor,
         in_features: int,
     ) -> LinearAttentionState:
-        """Empty sums, and random features drawn from `generator`; `shape` is (b, h, e).
+        """Return the empty sums, and random features drawn from `generator`; `shape` is (b, h, e).
 
         Encoded queries and keys have `in_features`. The state is on the device of `weight`, and has
         its dtype or float32, whichever is wider.
@@ -138,7 +138,7 @@ class LinearOperation:
         lengths: Tensor | None = None,
         gates: Tensor | None = None,
     ) -> tuple[Tensor, LinearAttentionState]:
-        """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
+        """Return the attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
 
         The rotation of `scoring` is applied only in the numerator. `lengths` (b,) is the number of
         positions of each row; see `SelfAttention`. `gates` are those of `DecayGates`.
@@ -198,7 +198,7 @@ class LinearOperation:
         key_mask: Tensor | None = None,
         turn: Rotation | None = None,
     ) -> Tensor:
-        """Attention (b, l, h, e) of q (b, l, h, d) to all of k and v (b, s, h, ·); no causality.
+        """Return attention (b, l, h, e) of q (b, l, h, d) to all k, v (b, s, h, ·); no causality.
 
         `key_mask` (b, s) is True for keys that exist; a query without keys gets zeros. Random
         features are those of `state`. `turn` rotates features in the numerator only.
@@ -232,14 +232,14 @@ class LinearOperation:
     def recall(
         self, q: Tensor, memory: LinearAttentionState, turn: Rotation | None = None
     ) -> Tensor:
-        """Attention (b, l, h, e) of encoded q (b, l, h, d) to what was remembered."""
+        """Return the attention (b, l, h, e) of encoded q (b, l, h, d) to what was remembered."""
         with without_autocast(q.device):
             dtype = memory.sums.kv.dtype
             queries = self.feature_map(q.to(dtype), _cast(memory.projection, dtype)).values
             return read_sums(queries, memory.sums, None if turn is None else turn(queries))
 
     def _fading(self, length: int, heads: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Logarithms (length, h) of the keys' weights, relative to the call's start, and the last.
+        """Return logarithms (length, h) of keys' weights, from the call's start, and the last.
 
         Later keys get larger weights, which is equivalent to decay because only ratios matter.
         Positions are counted from the start of the call, in float64, so that weights are as exact

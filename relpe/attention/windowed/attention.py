@@ -80,7 +80,7 @@ class WindowedOperation:
         weight: Tensor,
         in_features: int,
     ) -> WindowedAttentionState:
-        """State without keys, for `shape` (b, h, e) and keys with `in_features`."""
+        """Return the state without keys, for `shape` (b, h, e) and keys with `in_features`."""
         b, h, e = shape
         dtype = torch.promote_types(torch.float32, weight.dtype)
         keys, values = (
@@ -100,7 +100,7 @@ class WindowedOperation:
         scoring: Scoring = NO_SCORING,
         lengths: Tensor | None = None,
     ) -> tuple[Tensor, WindowedAttentionState]:
-        """Attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
+        """Return the attention (b, l, h, e) of encoded q and k (b, l, h, d), and the new state.
 
         `lengths` (b,) is the number of positions of each row; see `SelfAttention`.
         """
@@ -186,7 +186,7 @@ def windowed_attention(
     order: Literal["raster", "product"] | None = None,
     key_mask: Tensor | None = None,
 ) -> Tensor:
-    """Attention (b, *grid, h, e) of q, k (b, *grid, h, d) and v within a box on a grid; no state.
+    """Return attention (b, *grid, h, e) of q, k (b, *grid, h, d), v in a box of a grid; no state.
 
     The rows of the table are the offsets of `box_of(half_widths, order)`. `key_mask` (1 or b,
     *grid) is True for visible keys; the result of a query without visible keys is undefined.
@@ -250,7 +250,7 @@ def box_of(half_widths: Sequence[int], order: Literal["raster", "product"] | Non
 
 
 def box_offsets(box: Box, device: torch.device | None = None) -> Tensor:
-    """Offsets (o, n) of a box, int64, in the order of the table's rows."""
+    """Return the offsets (o, n) of a box, int64, in the order of the table's rows."""
     axes = [
         torch.arange(-b, a + 1, device=device) for b, a in zip(box.before, box.after, strict=True)
     ]
@@ -260,7 +260,7 @@ def box_offsets(box: Box, device: torch.device | None = None) -> Tensor:
 def later_offsets(
     box: Box, order: Literal["raster", "product"] | None, device: torch.device | None = None
 ) -> Tensor | None:
-    """Mask (o,) of the offsets whose keys come after the query; None if there are none."""
+    """Return the mask (o,) of offsets whose keys come after the query; None if there are none."""
     if order != "raster" or len(box.before) == 1:
         return None
     offsets = box_offsets(box, device)
@@ -303,7 +303,7 @@ def _heads_of(x: Tensor, heads: list[int], dim: int) -> Tensor:
 def _causal(
     q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, table: OffsetTable, span: int
 ) -> Tensor:
-    """Attention of q (b, l, h, d) to k, v (b, s + l, h, ·); `seen` is as in `banded_attention`."""
+    """Return attention of q (b, l, h, d) to k, v (b, s + l, h, ·); see `banded_attention`."""
     length = q.shape[1]
     history = k.shape[1] - length
     reach = min(span, k.shape[1], _places(table, span))

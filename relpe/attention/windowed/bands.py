@@ -13,7 +13,7 @@ from relpe.transforms import needs_all_derivatives
 def banded_attention(
     q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int, dtype: torch.dtype
 ) -> Tensor:
-    """Attention (b, l, h, e) of q (b, l, h, d) to the last `span` of k, v (b, s + l, h, ·).
+    """Return attention (b, l, h, e) of q (b, l, h, d) to the last `span` of k, v (b, s + l, h, ·).
 
     Of the first s keys, the last `seen` (b,) exist; None: all. If `dtype` is bfloat16, matrix
     products and the result are bfloat16; otherwise they have the dtype of q, k and v.

@@ -41,7 +41,7 @@ def bfloat16_blocks(
     span: int,
     dtype: torch.dtype = torch.bfloat16,
 ) -> Tensor:
-    """Attention as of `banded_attention`, with matrix products in `dtype`, that of the result.
+    """Compute `banded_attention` with matrix products in `dtype`, that of the result.
 
     Sums are float32 or wider.
     """
@@ -193,7 +193,7 @@ class _Workspace:
             yield _Block(slice(start, stop), slice(first, last), *parts)
 
     def _edges_of(self, queries: int, keys: int, place: int) -> Iterator[tuple[slice, Tensor]]:
-        """Masks of a block, in which `place` is the index of the first query's own key."""
+        """Yield masks of a block, in which `place` is the index of the first query's own key."""
         expired, later = max(0, place + queries - self._span), place + 1
         sides = [slice(0, expired), slice(later, keys)] if expired < later else [slice(0, keys)]
         for side in sides:

@@ -13,7 +13,7 @@ BLOCK = 256
 
 
 def masked_blocks(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: int) -> Tensor:
-    """Attention as of `banded_attention`, in the dtype of q, k and v.
+    """Compute `banded_attention` in the dtype of q, k and v.
 
     Computed in blocks of queries by PyTorch's fastest kernel, with a mask and the keys from the
     start of the first query's span to the last query.
@@ -40,7 +40,7 @@ def masked_blocks(q: Tensor, k: Tensor, v: Tensor, seen: Tensor | None, span: in
 
 
 def _span_mask(queries: int, keys: int, place: int, span: int, like: Tensor) -> Tensor:
-    """Additive mask (1, 1, l, s) of a block; the key of its first query has the index `place`."""
+    """Return the additive mask (1, 1, l, s) of a block; `place` is its first query's own key."""
     query = torch.arange(place, place + queries, device=like.device)
     age = query[:, None] - torch.arange(keys, device=like.device)
     hidden = (age < 0) | (age >= span)

@@ -27,7 +27,7 @@ SCORES_AT_ONCE = 2**22
 def softmax_with_table(
     q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, first: Tensor | None = None
 ) -> Tensor:
-    """Causal attention (b, l, h, e) of q (b, l, h, d) to k, v (b, s, h, ·), scored by `table`.
+    """Return causal attention (b, l, h, e) of q (b, l, h, d) to k, v (b, s, h, ·) by `table`.
 
     The last l keys are those of the queries. `first` (b,) is the first key of each row, if those
     before it are padding; None: 0. Computes all scores (b, h, l, s), in float32 or wider.
@@ -52,7 +52,7 @@ def _dense(q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, first: Tensor | 
 def _scored(
     q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, places: Tensor, allowed: Tensor | None
 ) -> Tensor:
-    """Attention with the rows `places` (l, s) of the table, to the pairs that are `allowed`."""
+    """Return attention with rows `places` (l, s) of the table, to the pairs that are `allowed`."""
 
     def by_pair(values: Tensor) -> Tensor:
         return values[places].permute(2, 0, 1)  # (h, l, s) of (o, h)
@@ -72,7 +72,7 @@ def _scored(
 
 
 def for_heads(x: Tensor, heads: int) -> Tensor:
-    """Keys or values (b, s, g, d) of groups of heads, repeated for all heads: (b, s, h, d)."""
+    """Repeat keys or values (b, s, g, d) of groups of heads for all heads: (b, s, h, d)."""
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], 2)
 
 
@@ -86,7 +86,7 @@ class PairScores(NamedTuple):
 def softmax_of_pairs(
     q: Tensor, k: Tensor, v: Tensor, pairs: PairScores, exists: Tensor | None = None
 ) -> Tensor:
-    """Attention (b, l, h, e) of q (b, l, h, d) to all of k and v (b, s, h, ·), without causality.
+    """Return attention (b, l, h, e) of q (b, l, h, d) to all k, v (b, s, h, ·), without causality.
 
     `exists` (b, s) is False for keys that are padding; a query without keys gets zeros. Computes
     all scores (b, h, l, s), in float32 or wider.
@@ -118,7 +118,7 @@ class Box(NamedTuple):
 def box_attention(
     q: Tensor, k: Tensor, v: Tensor, table: OffsetTable, box: Box, valid: Tensor | None = None
 ) -> Tensor:
-    """Attention (b, *grid, h, e) of q (b, *grid, h, d) to the keys in the box around each query.
+    """Return attention (b, *grid, h, e) of q (b, *grid, h, d) to keys in the box around each query.
 
     k and v (b, *padded, h, ·) are padded on each axis by `box.before` and `box.after`. `valid`
     (1 or b, *padded) is True for keys that exist; None: all. The rows of the table are the offsets
@@ -211,7 +211,7 @@ class _BoxAttention(torch.autograd.Function):
 
 
 def _groups(q: Tensor, options: _Options) -> list[tuple[slice, slice]]:
-    """Slices of the first axis for each group of tiles: its queries, and their keys."""
+    """Return the slices of the first axis for each group of tiles: its queries, and their keys."""
     axes = len(options.tile)
     others = math.prod(q.shape[2 : 1 + axes]) // math.prod(options.tile[1:])
     scores = q.shape[0] * q.shape[-2] * others * math.prod(options.tile) * math.prod(options.reach)
@@ -237,7 +237,7 @@ def _parts(tensors: tuple[Any, ...], queries: slice, keys: slice) -> list[Tensor
 
 
 def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
-    """Attention of one group of tiles, whose scores are (b, t, h, c, w)."""
+    """Return the attention of one group of tiles, whose scores are (b, t, h, c, w)."""
     q, k, v, content_bias, features, bias, factor, log_weight, valid, rows = parts
     assert q is not None
     assert k is not None
@@ -269,7 +269,7 @@ def _attend(options: _Options, *parts: Tensor | None) -> Tensor:
 def _combined(
     content: Tensor, position: Tensor | None, factor: Tensor | None, how: OffsetTable | _Options
 ) -> Tensor:
-    """Content and positional logits times a window's factor, before scaling."""
+    """Return the content and positional logits times a window's factor, before scaling."""
     if position is not None:
         if factor is not None and how.factor_on_position:
             position = position * factor
@@ -280,7 +280,7 @@ def _combined(
 def _row_logits(
     q: Tensor, features: Tensor | None, bias: Tensor | None, rows: Tensor | None
 ) -> Tensor | None:
-    """Positional logits (b, *, h, l, a) of q (b, *, h, l, d) by offset; None if there are none.
+    """Return positional logits (b, *, h, l, a) of q (b, *, h, l, d) by offset; None without any.
 
     `rows` (1 or b, *, l, a, n) are the indices of each offset's features and bias; None: all in
     order.
@@ -298,7 +298,7 @@ def _row_logits(
 
 
 def _tiles(x: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
-    """Windows (b, t, h, f, prod(sizes)) of x (b, *grid, h, f); a view if there is a single axis."""
+    """Return windows (b, t, h, f, prod(sizes)) of x (b, *grid, h, f); for one axis, a view."""
     axes = len(sizes)
     for axis, (size, step) in enumerate(zip(sizes, steps, strict=True)):
         x = x.unfold(1 + axis, size, step)
@@ -306,7 +306,7 @@ def _tiles(x: Tensor, sizes: tuple[int, ...], steps: tuple[int, ...]) -> Tensor:
 
 
 def _skew(x: Tensor, axes: int) -> Tensor:
-    """Values by offset (..., *c, *o) as values by key of the tile (..., c, w), zero elsewhere."""
+    """Return values by offset (..., *c, *o) by key of the tile (..., c, w), zero elsewhere."""
     return _skewed(x, axes, 0.0).flatten(-2 * axes, -axes - 1).flatten(-axes)
 
 
@@ -323,7 +323,7 @@ def _skewed(x: Tensor, axes: int, fill: float) -> Tensor:
 
 
 def _by_key(values: Tensor, tile: tuple[int, ...], offsets: tuple[int, ...], fill: float) -> Tensor:
-    """Values (o, h) of a table as (h, c, w) of a tile; `fill` for keys outside the box."""
+    """Return values (o, h) of a table as (h, c, w) of a tile; `fill` for keys outside the box."""
     axes = len(tile)
     by_offset = values.T.unflatten(-1, offsets)
     spread = by_offset[(slice(None), *(None,) * axes)].expand(-1, *tile, *offsets)

@@ -160,7 +160,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
         return tuple(feature ^ 1 for feature in range(self.out_features))
 
     def init_state(self, seed: int, device: torch.device) -> AlgebraicState | NoState:
-        """State before the first position; only a decay needs one."""
+        """Return the state before the first position; only a decay needs one."""
         return AlgebraicState(0) if self.config.decay < 1 else ()
 
     def codes_at(
@@ -184,13 +184,13 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
         return AlgebraicCodes(codes, factor), state
 
     def scoring(self, codes: AlgebraicCodes, layer: int) -> Scoring:
-        """Factors of the logits, if they decay, or the rotation of features in the numerator."""
+        """Return factors of the logits, if they decay, or the rotation of the numerator."""
         if self.placement == "numerator":
             return Scoring(rotation=partial(self.rotate_features, codes=codes, layer=layer))
         return NO_SCORING if codes.factor is None else Scoring(OffsetTable(factor=codes.factor))
 
     def grid_table(self, offsets: Tensor, layer: int, step: int = 1) -> OffsetTable | None:
-        """Factors of the logits, if they decay."""
+        """Return the factors of the logits, if they decay."""
         if self.config.decay == 1:
             return None
         return OffsetTable(factor=self.offset_factors(offsets * step))
@@ -198,7 +198,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
     def encode(
         self, q: Tensor, k: Tensor, codes: AlgebraicCodes, layer: int
     ) -> tuple[Tensor, Tensor]:
-        """Rotated queries and keys (b, l, h, d); unchanged if only the numerator is rotated."""
+        """Return rotated queries and keys (b, l, h, d); unchanged if the numerator is rotated."""
         if self.placement == "numerator":
             return q, k
         return (
@@ -209,7 +209,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
     def rotate_features(
         self, x: Float[Tensor, "b l h f"], codes: AlgebraicCodes, layer: int, *, keys: bool = False
     ) -> Float[Tensor, "b l h f"]:
-        """Features, each vector rotated by the map of its position.
+        """Return the features, each vector rotated by the map of its position.
 
         `keys`: whether they are features of keys, which one-sided encodings do not rotate.
         """
@@ -231,7 +231,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
     def logit_factors(
         self, queries: Shaped[Tensor, "*b l p"], keys: Shaped[Tensor, "*b s p"]
     ) -> Float[Tensor, "*b l s"]:
-        """Factors of the logits of softmax attention, decay^distance.
+        """Return the factors of the logits of softmax attention, decay^distance.
 
         See `structures.distances`. In linear attention, weights decay instead.
         """
@@ -239,7 +239,7 @@ class Algebraic(QueryKeyEncoding[AlgebraicCodes, AlgebraicState | NoState]):
         return torch.pow(self.config.decay, distance.double()).to(next(self.parameters()).dtype)
 
     def offset_factors(self, offsets: Shaped[Tensor, "o p"]) -> Float[Tensor, "o h"]:
-        """`logit_factors` by offset (key minus query), for the `factor` of an `OffsetTable`.
+        """Return `logit_factors` by offset (key minus query), for the `factor` of an `OffsetTable`.
 
         Raises:
             ValueError: the structure has a tree, in which distances do not follow from offsets.

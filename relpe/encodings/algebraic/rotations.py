@@ -73,7 +73,7 @@ class InitialGenerators(NamedTuple):
     base: float
 
     def angles(self, features: int) -> Float[Tensor, " i"]:
-        """Angles (d/2,), float64, in radians per position.
+        """Return the angles (d/2,), float64, in radians per position.
 
         rope: base^(-2i/d), as in rotary embedding (Su et al., 2021). original: every second of
         these, each twice, as in the original code of algebraic encodings. near_identity: small.
@@ -128,7 +128,7 @@ class Rotations(nn.Module):
         )
 
     def prepare(self, positions: Shaped[Tensor, "b l p"]) -> RotationCodes:
-        """Rotations at `positions`, reduced to one turn in float64.
+        """Return the rotations at `positions`, reduced to one turn in float64.
 
         Angles are as exact at position 10^6 as at 0, and the maps of a cycle repeat bit for bit.
         """
@@ -155,7 +155,7 @@ class Rotations(nn.Module):
     def forward(
         self, x: Float[Tensor, "b l h d"], codes: RotationCodes, layer: int
     ) -> Float[Tensor, "b l h d"]:
-        """Features x, each pair rotated by the angle at its position."""
+        """Return the features x, each pair rotated by the angle at its position."""
         turns = _of_layer(codes.turns, layer)
         bases = [_of_layer(basis, layer) for basis in codes.bases]
         x = x.to(turns.dtype)
@@ -165,7 +165,7 @@ class Rotations(nn.Module):
         return _change_basis(x, bases) if bases else x
 
     def spectra(self) -> list[Spectrum]:
-        """Planes and angles of each block, float64: bases (layers or 1, h or 1, d, d).
+        """Return the planes and angles of each block, float64: bases (layers or 1, h or 1, d, d).
 
         If the projections of queries and keys absorb the basis, what remains is RoPE.
         """
@@ -222,7 +222,7 @@ def _of_layer(x: Tensor, layer: int) -> Tensor:
 
 
 def _turned(pairs: Tensor, turns: Tensor) -> Tensor:
-    """Pairs (..., 2) rotated by cosine and sine (..., 2)."""
+    """Return the pairs (..., 2) rotated by cosine and sine (..., 2)."""
     if (
         torch.compiler.is_compiling()
     ):  # compiled gradients of complex numbers are wrong (torch 2.13)

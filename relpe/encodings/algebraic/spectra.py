@@ -35,7 +35,7 @@ def skew_from_triangle(entries: Float[Tensor, "*n t"], features: int) -> Float[T
 
 
 def triangle_from_skew(skew: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n t"]:
-    """Entries below the diagonal, row by row."""
+    """Return the entries below the diagonal, row by row."""
     rows, columns = torch.tril_indices(skew.shape[-1], skew.shape[-1], -1, device=skew.device)
     return skew[..., rows, columns]
 
@@ -62,7 +62,7 @@ def matrices(spectrum: Spectrum, positions: Float[Tensor, " l"]) -> Float[Tensor
 
 
 def spectrum_of_skew(skew: Float[Tensor, "*n d d"]) -> Spectrum:
-    """Planes and angles of skew matrices, in float64; angles are non-negative, the largest first.
+    """Return planes and angles of skew matrices in float64; angles are non-negative, largest first.
 
     For equal or zero angles, planes are not unique.
 
@@ -80,7 +80,7 @@ def spectrum_of_skew(skew: Float[Tensor, "*n d d"]) -> Spectrum:
 
 
 def spectrum_of_orthogonal(rotation: Float[Tensor, "*n d d"]) -> Spectrum:
-    """Planes and angles of rotation matrices, in float64; angles are in [0, pi], the largest first.
+    """Return planes and angles of rotation matrices in float64; angles in [0, pi], largest first.
 
     A pair of eigenvalues of -1 is a plane with the angle pi. Matrices that are nearly orthogonal,
     for example rounded to float32, are replaced by the nearest orthogonal ones.
@@ -122,7 +122,7 @@ def absorb(weight: Float[Tensor, "n m"], basis: Float[Tensor, "h d d"]) -> Float
 
 
 def spectrum_of_halves(angles: Float[Tensor, "*n i"]) -> Spectrum:
-    """Rotary embedding that pairs feature i with feature i + d/2, as `RopeConfig` does."""
+    """Return the rotary embedding that pairs feature i with i + d/2, as `RopeConfig` does."""
     pairs = angles.shape[-1]
     order = torch.arange(2 * pairs, device=angles.device).view(2, pairs).T.flatten()
     basis = torch.eye(2 * pairs, dtype=angles.dtype, device=angles.device)[:, order]
@@ -146,7 +146,7 @@ def _each(function: Callable[[Tensor], Spectrum], batch: Tensor) -> Spectrum:
 
 
 def _planes_of_skew(skew: Tensor) -> Spectrum:
-    """Planes from eigenvectors of -iS: real and imaginary part of a conjugate pair span a plane."""
+    """Return planes from eigenvectors of -iS: real and imaginary part of a pair span a plane."""
     angles, vectors = torch.linalg.eigh(-1j * skew)
     order = angles.argsort(descending=True)
     order = order[angles[order] > NEARLY_ZERO * angles.abs().amax()]
@@ -158,7 +158,7 @@ def _planes_of_skew(skew: Tensor) -> Spectrum:
 
 
 def _planes_of_rotation(rotation: Tensor) -> Spectrum:
-    """Planes as for skew matrices, from a Hermitian matrix with the same planes.
+    """Return the planes as for skew matrices, from a Hermitian matrix with the same planes.
 
     Where W has an eigenvalue e^it, (e^-ia W + its adjoint) / 2 has the eigenvalue cos(t - a). The
     gap between the eigenvalues for angles t and u is that of W times sin((t + u) / 2 - a), and `a`
@@ -196,7 +196,7 @@ def _planes_of_rotation(rotation: Tensor) -> Spectrum:
 
 
 def _completed(vectors: Tensor) -> Tensor:
-    """Orthogonal basis of the planes of complex vectors (d, i) and their complement."""
+    """Return the orthogonal basis of the planes of complex vectors (d, i) and their complement."""
     planes = torch.stack([vectors.imag, vectors.real], -1).flatten(1) * math.sqrt(2)
     basis, triangle = torch.linalg.qr(planes, mode="complete")
     signs = triangle.diagonal().sign()

@@ -157,7 +157,7 @@ def _check_tree(structure: TreeStructure, features: int) -> None:
 
 
 def tree_words(structure: TreeStructure, positions: Tensor) -> Tensor:
-    """Words (..., t) int64 of `positions` (..., p) on the axes of this tree, padded with -1.
+    """Return words (..., t) int64 of `positions` (..., p) on the axes of this tree, padded with -1.
 
     Raises:
         ValueError: the positions are not integers, or not words.
@@ -183,7 +183,7 @@ def tree_words(structure: TreeStructure, positions: Tensor) -> Tensor:
 def distances(
     structure: Structure, queries: Shaped[Tensor, "*b l p"], keys: Shaped[Tensor, "*b s p"]
 ) -> Shaped[Tensor, "*b l s"]:
-    """Distance between each query and each key: exact, int64 if the positions are integers.
+    """Return the distance between each query and key: exact, int64 if positions are integers.
 
     On a line it is the difference, on a grid the Euclidean distance rounded down, on a cycle the
     shorter arc, in a tree the number of edges between the nodes, and in a direct sum the sum over
@@ -212,7 +212,7 @@ def distances(
 
 
 def words_of_heap(ids: Int[Tensor, "*n"], branching: int) -> Int[Tensor, "*n t"]:
-    """Words of heap ids: the branches from the root to a node, padded with -1.
+    """Return words of heap ids: the branches from the root to a node, padded with -1.
 
     The root is 1. Counted from 0 instead, the children of node n are n * k + 1 to n * k + k. Ids up
     to 0 have no branches. All words are padded to the length of that of the deepest node.

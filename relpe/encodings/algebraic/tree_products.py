@@ -46,7 +46,7 @@ def word_maps(
 
 
 def prefix_tree(words: Int[Tensor, "n t"], letters: int) -> tuple[list[Level], Int[Tensor, " n"]]:
-    """Distinct prefixes of all words, level by level, and the index of each whole word.
+    """Return the distinct prefixes of all words, level by level, and the index of each whole word.
 
     The index of a word counts the nodes of all levels, starting from the root.
     """
@@ -68,7 +68,7 @@ def prefix_tree(words: Int[Tensor, "n t"], letters: int) -> tuple[list[Level], I
 
 
 def polished(maps: Float[Tensor, "*n d d"]) -> Float[Tensor, "*n d d"]:
-    """One Newton-Schulz step towards the nearest orthogonal matrix, which squares the error."""
+    """Take a Newton-Schulz step towards the nearest orthogonal matrix, which squares the error."""
     return 1.5 * maps - 0.5 * maps @ (maps.mT @ maps)
 
 

@@ -93,7 +93,7 @@ class TreeMaps(nn.Module):
         self.triangle = nn.Parameter(triangle)
 
     def generators(self) -> Float[Tensor, "layers h k d d"]:
-        """Rotations of the branches, computed in float64."""
+        """Return the rotations of the branches, computed in float64."""
         skew = skew_from_triangle(self.triangle.double(), self.out_features)
         return torch.matrix_exp(skew).to(self.triangle.dtype)
 
@@ -188,7 +188,7 @@ def _of(maps: Tensor, groups: Groups, part: slice) -> Float[Tensor, "h g d d"]:
 
 
 def _parts(maps: Tensor, groups: Groups) -> list[slice]:
-    """All groups, in parts whose maps may be copied."""
+    """Return all groups, in parts whose maps may be copied."""
     if groups.nodes is None:
         return [slice(None)]
     size = max(1, GATHERED_BYTES // (maps[:, 0].numel() * maps.element_size()))

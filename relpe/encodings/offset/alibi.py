@@ -36,7 +36,7 @@ class Alibi(OffsetEncoding):
         self.num_heads = num_heads
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
-        """Logarithmic weights, the same in all layers."""
+        """Return the logarithmic weights, the same in all layers."""
         distances = points[0].abs()
         heads = torch.arange(1, self.num_heads + 1, device=places.device, dtype=places.dtype)
         return OffsetTable(log_weight=-distances * 2 ** (-8 * heads / self.num_heads))

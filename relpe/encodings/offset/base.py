@@ -84,16 +84,16 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         self.num_layers, self.coordinates, self.span = num_layers, coordinates, span
 
     def init_state(self, seed: int, device: torch.device) -> OffsetState:
-        """State before the first position."""
+        """Return the state before the first position."""
         return OffsetState(0)
 
     def head_spans(self, layer: int) -> tuple[int, ...] | None:
-        """Span of each head, the query itself included; None: `span` for all heads."""
+        """Return the span of each head, the query itself included; None: `span` for all heads."""
         return None
 
     @abstractmethod
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
-        """Features and bias at `points`, and factor and weight at `places` (o, 1), which are <= 0.
+        """Return features and bias at `points`, factor and weight at `places` (o, 1), all <= 0.
 
         `points` are the offsets of the rows, (o, n) float64. With `additive` coordinates they are
         (o_i, 1) for each axis, and their rows are concatenated.
@@ -103,7 +103,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         """Prepare for a call of the model, once, before its tables are computed."""
 
     def codes_at(self, positions: Tensor, state: OffsetState) -> tuple[OffsetCodes, OffsetState]:
-        """Tables of all layers for `positions` (1 or b, l, p) and their visible keys.
+        """Return the tables of all layers for `positions` (1 or b, l, p) and their visible keys.
 
         Without gradients, tables are cached in the state, so that steps of generation reuse them.
         """
@@ -114,7 +114,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
             return prepare(positions, state._replace(length=length), self._spans())
 
     def table(self, codes: OffsetCodes, layer: int) -> OffsetTable:
-        """Scores of the offsets between the queries of the call and their visible keys."""
+        """Return scores of the offsets between the queries of the call and their visible keys."""
         check_layer(layer, self.num_layers)
         return codes.tables[layer]
 
@@ -123,7 +123,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         return Scoring(table=self.table(codes, layer))
 
     def grid_table(self, offsets: Tensor, layer: int, step: int = 1) -> OffsetTable:
-        """Scores of offsets (o, n), key minus query, such as those of a box on a grid.
+        """Return the scores of offsets (o, n), key minus query, such as those of a box on a grid.
 
         A place of the grid is `step` places of the input; see `Encoding.grid_table`.
 
@@ -138,11 +138,11 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         return self.table_of([places * step], places, layer)
 
     def reach(self, layer: int) -> tuple[int, ...] | None:
-        """One place less than the span, on each side."""
+        """Return one place less than the span, on each side."""
         return None if self.span is None else (self.span - 1,)
 
     def forward(self, *inputs: object) -> NoReturn:
-        """There is nothing to encode: such an encoding is used by the attention of a layer.
+        """Refuse, since there is nothing to encode: a layer's attention uses such an encoding.
 
         Raises:
             NotImplementedError: always.
@@ -153,7 +153,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
         )
 
     def _spans(self) -> list[_Span]:
-        """Spans of all layers: those of the encoding, or else of the attention."""
+        """Return the spans of all layers: those of the encoding, or else of the attention."""
         spans: list[_Span] = []
         for layer in range(self.num_layers):
             sizes = self.head_spans(layer)
@@ -215,7 +215,7 @@ class OffsetEncoding(Encoding[OffsetCodes, OffsetState]):
 
 
 def key_minus_query(key_positions: Tensor, length: int, reach: int) -> Tensor:
-    """Differences (r, length, reach, p) between each query and the keys 0, 1, ... places before it.
+    """Return differences (r, length, reach, p) of queries and the keys 0, 1, ... places before.
 
     `key_positions` (r, s, p) end with the positions of the queries. Before their start, the first
     one is repeated.
@@ -230,7 +230,7 @@ def key_minus_query(key_positions: Tensor, length: int, reach: int) -> Tensor:
 
 
 def distinct(differences: Tensor, *, axis_by_axis: bool) -> tuple[list[Tensor], Tensor]:
-    """Distinct differences (o, p) float64, and the row (r, l, a, 1) of each difference among them.
+    """Return distinct differences (o, p) float64, and the row (r, l, a, 1) of each among them.
 
     With `axis_by_axis`: (o_i, 1) for each axis, and rows (r, l, a, p) among all of them,
     concatenated. The number of rows depends on the values, so this synchronises with the device.
@@ -248,7 +248,7 @@ def distinct(differences: Tensor, *, axis_by_axis: bool) -> tuple[list[Tensor], 
 
 
 def _distinct_rows(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Distinct rows of x (n, p), and the index of each row among them."""
+    """Return the distinct rows of x (n, p), and the index of each row among them."""
     if not len(x):
         return x, torch.zeros(0, dtype=torch.int64, device=x.device)
     if x.is_floating_point():

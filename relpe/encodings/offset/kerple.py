@@ -55,7 +55,7 @@ class Kerple(OffsetEncoding):
         self.raw = nn.Parameter(start.expand(-1, num_layers, -1).clone())
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
-        """Logarithmic weights (o, h)."""
+        """Return the logarithmic weights (o, h)."""
         # at least float32, since the 8 bits of bfloat16 are too few for a distance
         raw = self.raw[:, layer].to(torch.promote_types(self.raw.dtype, torch.float32))
         distance, scale, rate = points[0].abs().to(raw), functional.softplus(raw[0]), raw[1]

@@ -79,7 +79,7 @@ class RelativeEncoding(OffsetEncoding):
         return None if self.window is None else self.window.keys_per_head(layer)
 
     def table_of(self, points: list[Tensor], places: Tensor, layer: int) -> OffsetTable:
-        """Four-term scores with the layer's window."""
+        """Return the four-term scores with the layer's window."""
         features = self.features(points, layer)
         table = OffsetTable(
             features=features,
@@ -97,13 +97,13 @@ class RelativeEncoding(OffsetEncoding):
         )
 
     def features(self, points: list[Tensor], layer: int) -> Tensor:
-        """Positional features (o, h, d) of offsets (o, n), or (o_i, 1) for each axis."""
+        """Return the positional features (o, h, d) of offsets (o, n), or (o_i, 1) for each axis."""
         networks: Any = self.networks[layer % len(self.networks)]
         outputs = [network.at(offsets) for network, offsets in zip(networks, points, strict=True)]
         return torch.cat(outputs).unflatten(-1, (self.num_heads, -1))
 
     def half_widths(self, layer: int) -> tuple[int, ...]:
-        """Half width on each axis of a grid: places on each side of a query that any head sees.
+        """Return the half width on each axis of a grid: places on each side that any head sees.
 
         Raises:
             ValueError: there is no window.

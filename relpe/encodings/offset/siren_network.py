@@ -136,12 +136,12 @@ class SirenNetwork(nn.Module):
         nn.init.uniform_(first.bias, -math.pi / self.factors[0], math.pi / self.factors[0])
 
     def at(self, steps: Tensor) -> Float[Tensor, "... o"]:
-        """Features at `steps` (..., p), divided by the reference length."""
+        """Return the features at `steps` (..., p), divided by the reference length."""
         lengths = torch.tensor(self.reference_length, dtype=torch.float64, device=steps.device)
         return self(steps.double() / lengths)
 
     def forward(self, coordinates: Tensor) -> Float[Tensor, "... o"]:
-        """Features at `coordinates` (..., p)."""
+        """Return the features at `coordinates` (..., p)."""
         first, *inner, last = self.linears()
         dtype = first.weight.dtype
         factors: Sequence[Tensor | float]
@@ -162,5 +162,5 @@ class SirenNetwork(nn.Module):
 
 
 def absolute_steps(sizes: Sequence[int]) -> Int[Tensor, "... p"]:
-    """All points of a grid of `sizes`, from the origin: (sizes_1, ..., p), int64."""
+    """Return all points of a grid of `sizes`, from the origin: (sizes_1, ..., p), int64."""
     return torch.stack(torch.meshgrid(*map(torch.arange, sizes), indexing="ij"), -1)

@@ -57,7 +57,7 @@ class T5(OffsetEncoding):
         return OffsetTable(log_weight=self.biases[self.buckets(points[0][:, 0].abs())])
 
     def buckets(self, distances: Tensor) -> Tensor:
-        """Bucket of each distance (o,), int64."""
+        """Return the bucket of each distance (o,), int64."""
         exact, last = self.config.num_buckets // 2, self.config.num_buckets - 1
         ratio = (distances.double().clamp(min=exact) / exact).log()
         beyond = exact + ratio / math.log(self.config.max_distance / exact) * exact

@@ -57,7 +57,7 @@ class SinusoidNetwork(nn.Module):
         self.project = nn.Linear(num_sinusoids, out_features)
 
     def at(self, offsets: Tensor) -> Tensor:
-        """Features (o, out_features) of offsets (o, 1), in steps."""
+        """Return the features (o, out_features) of offsets (o, 1), in steps."""
         places = offsets[:, 0].double() + self.origin
         table = sinusoids(places, self.num_sinusoids, self.base)
         return self.project(table.to(self.project.weight.dtype))

@@ -121,25 +121,24 @@ class Window(nn.Module):
         learned = nn.Parameter(self._configured()) if config.learned else None
         self.register_parameter("log_width", learned)
         self._in_training = TrainingSpans()
-        self._held = False
+        self._within_step = False
         self._evaluation: tuple[Weights, Spans] | None = None
 
     def _configured(self, device: torch.device | None = None) -> Tensor:
-        """Logarithm (layers, h or 1, n) of the widths of the config."""
+        """Return the logarithm (layers, h or 1, n) of the widths of the config."""
         widths = torch.tensor(self.config.width, device=device).log()[:, None, None]
         return widths.expand(self._shape).clone()
 
     def log_widths(self, device: torch.device | None = None) -> Tensor:
-        """Logarithm (layers, h or 1, n) of the widths; on `device` if they are not learned."""
+        """Return logarithmic widths (layers, h or 1, n), on `device` if they are not learned."""
         # no buffer, which would be lost when a module is built on the meta device
         return self.log_width if self.config.learned else self._configured(device)
 
     def forward(self, offsets: Tensor, layer: int) -> WindowValues:
-        """Factor and logarithmic weight at `offsets` (o, n)."""
+        """Return the factor and logarithmic weight at `offsets` (o, n)."""
         config = self.config
         width = self.log_widths(offsets.device)[layer].exp()
         offsets = offsets.to(width)
-        cut = None
         if config.mode == "adaptive_ramp":
             ramps = (width + config.ramp - offsets.abs()[:, None]) / config.ramp
             return WindowValues(None, self._per_head(_safe_log(ramps.clamp(0, 1).prod(-1))))
@@ -149,18 +148,18 @@ class Window(nn.Module):
             return WindowValues(None, self._per_head(_safe_log(above.clamp(min=0))))
         if config.mode == "log_bias":
             return WindowValues(None, self._per_head(-squares))
-        if config.threshold > 0:
-            seen = torch.stack([in_box(offsets, axes) for axes in self.current().exact[layer]], -1)
-            cut = torch.zeros_like(squares).masked_fill(~seen, -math.inf)
-        return WindowValues(
-            self._per_head(torch.exp(-squares)), None if cut is None else self._per_head(cut)
-        )
+        factor = self._per_head(torch.exp(-squares))
+        if config.threshold <= 0:
+            return WindowValues(factor, None)
+        visible = torch.stack([in_box(offsets, axes) for axes in self.current().exact[layer]], -1)
+        cut = torch.zeros_like(squares).masked_fill(~visible, -math.inf)
+        return WindowValues(factor, self._per_head(cut))
 
     def _per_head(self, values: Tensor) -> Tensor:
         return values.expand(-1, self.num_heads)
 
     def half_widths(self) -> Tensor:
-        """Half widths (layers, h or 1, n) in steps, at which weights end; differentiable."""
+        """Return half widths (layers, h or 1, n) in steps, at which weights end; differentiable."""
         return self._half_widths(self.log_widths().exp())
 
     def _half_widths(self, width: Tensor) -> Tensor:
@@ -172,33 +171,33 @@ class Window(nn.Module):
         return width * math.sqrt(-2 * math.log(config.threshold))
 
     def penalty(self) -> Tensor:
-        """Term of the loss that penalises the spans of all layers and heads."""
+        """Return the term of the loss that penalises the spans of all layers and heads."""
         return self.config.penalty * self.half_widths().mean() / self.config.max_span
 
     def advance(self) -> None:
         """Count a training step, and refresh the spans every `span_refresh` steps."""
-        if self._held:
+        if self._within_step:
             return
-        now = self._in_training
-        if now.spans is None or now.calls % self.config.span_refresh == 0:
-            now = self._refreshed(now)
-        self._in_training = now._replace(calls=now.calls + 1)
+        state = self._in_training
+        if state.spans is None or state.calls % self.config.span_refresh == 0:
+            state = self._refresh(state)
+        self._in_training = state._replace(calls=state.calls + 1)
 
     @contextmanager
     def one_step(self) -> Iterator[None]:
-        """Context in which any number of calls count as one training step."""
+        """Count any number of calls as one training step."""
         self.advance()
-        self._held = True
+        self._within_step = True
         try:
             yield
         finally:
-            self._held = False
+            self._within_step = False
 
     def current(self) -> Spans:
         """Return the current spans: in training those of the last refresh, else from the widths."""
         if self.training:
             if self._in_training.spans is None:
-                self._in_training = self._refreshed(self._in_training)
+                self._in_training = self._refresh(self._in_training)
             assert self._in_training.spans is not None
             return self._in_training.spans
         if torch.compiler.is_compiling() and self._evaluation is not None:
@@ -209,10 +208,10 @@ class Window(nn.Module):
         return self._evaluation[1]
 
     def keys_per_head(self, layer: int) -> tuple[int, ...]:
-        """Span of each head, the query itself included, in at most `HEAD_GROUPS` sizes."""
+        """Return the span of each head, the query included, in at most `HEAD_GROUPS` sizes."""
         sizes = [1 + max(axes) for axes in self.current().rounded[layer]]
         groups = group_sizes(sizes, HEAD_GROUPS)
-        return groups * (self.num_heads if len(groups) == 1 else 1)
+        return groups * self.num_heads if len(groups) == 1 else groups  # one if heads share it
 
     def span_state(self) -> dict[str, Any]:
         """Return the spans during training, for resuming a run.
@@ -224,12 +223,12 @@ class Window(nn.Module):
         return {"spans": plain, "calls": calls, "outgrown": outgrown}
 
     def load_span_state(self, state: dict[str, Any]) -> None:
-        """Restores the spans from the result of `span_state`."""
+        """Restore the spans from the result of `span_state`."""
         spans = None if state["spans"] is None else Spans(*state["spans"])
         self._in_training = TrainingSpans(spans, state["calls"], state["outgrown"])
 
     def metrics(self) -> dict[str, float]:
-        """Metrics for the log: mean span, receptive field, and refreshes that came too late."""
+        """Return metrics for the log: mean span, receptive field, refreshes that came too late."""
         spans = self.spans()
         return {
             "mean_span": sum(sum(heads) / len(heads) for heads in spans) / len(spans),
@@ -238,29 +237,30 @@ class Window(nn.Module):
         }
 
     def spans(self) -> list[list[int]]:
-        """Keys on one side, the query itself included, of each layer and head (one if shared)."""
+        """Return keys on one side, the query included, of each layer and head (one if shared)."""
         return [
             [min(1 + max(axes), self.config.max_span) for axes in heads]
             for heads in self.current().rounded
         ]
 
     @outside_graphs
-    def _refreshed(self, before: TrainingSpans) -> TrainingSpans:
-        """Spans for the current widths, following those of `before`.
+    def _refresh(self, before: TrainingSpans) -> TrainingSpans:
+        """Return the spans for the current widths, following those of `before`.
 
         A span grows at once, but shrinks only by more than one block, so that shapes rarely change.
         """
-        now = self._read()
+        spans = self._read()
         if before.spans is None:
-            return before._replace(spans=now)
-        old, exact, new = map(torch.tensor, (before.spans.rounded, *now))
+            return before._replace(spans=spans)
+        exact, new = map(torch.tensor, spans)
+        old = torch.tensor(before.spans.rounded)
         steady = torch.where((new > old) | (old - new > self.config.block), new, old)
         outgrown = before.outgrown + int((exact > old).any())
-        return before._replace(spans=now._replace(rounded=steady.tolist()), outgrown=outgrown)
+        return before._replace(spans=spans._replace(rounded=steady.tolist()), outgrown=outgrown)
 
     @outside_graphs  # it synchronises with the device, and shapes depend on its result
     def _read(self) -> Spans:
-        """Spans for the current widths; only this method synchronises with the device."""
+        """Return the spans of the current widths; only this method synchronises with the device."""
         limit, block = self.config.max_span - 1, self.config.block
         # in float64 for all dtypes of the module, since spans are integers
         width = self.log_widths().detach().double().cpu().exp()
@@ -284,7 +284,7 @@ class Windows:
             yield
 
     def penalty(self) -> Tensor:
-        """Sum of the penalties of all windows."""
+        """Return the sum of the penalties of all windows."""
         return torch.stack([window.penalty() for window in self.windows]).sum()
 
     def metrics(self) -> dict[str, float]:
@@ -295,11 +295,13 @@ class Windows:
         """
         metrics = [window.metrics() for window in self.windows]
         layers = [len(window.current().exact) for window in self.windows]
-        spans = sum(one["mean_span"] * count for one, count in zip(metrics, layers, strict=True))
+        spans = sum(
+            values["mean_span"] * count for values, count in zip(metrics, layers, strict=True)
+        )
         return {
             "mean_span": spans / sum(layers),
-            "receptive_field": 1.0 + sum(one["receptive_field"] - 1 for one in metrics),
-            "outgrown_spans": sum(one["outgrown_spans"] for one in metrics),
+            "receptive_field": 1.0 + sum(values["receptive_field"] - 1 for values in metrics),
+            "outgrown_spans": sum(values["outgrown_spans"] for values in metrics),
             **self._metrics_of_layers(),
         }
 
@@ -315,7 +317,9 @@ class Windows:
     def span_state(self) -> dict[str, Any]:
         """See `Window.span_state`."""
         states = [window.span_state() for window in self.windows]
-        return states[0] if len(states) == 1 else {str(i): one for i, one in enumerate(states)}
+        if len(states) == 1:
+            return states[0]
+        return {str(index): state for index, state in enumerate(states)}
 
     def load_span_state(self, state: dict[str, Any]) -> None:
         """See `Window.load_span_state`."""
@@ -327,7 +331,7 @@ class Windows:
 
 
 def in_box(offsets: Tensor, half_widths: Sequence[int]) -> Tensor:
-    """Whether offsets (..., n) are within the half width on every axis: (...)."""
+    """Return whether offsets (..., n) are within the half width on every axis: (...)."""
     sides = [axis.abs() <= size for axis, size in zip(offsets.unbind(-1), half_widths, strict=True)]
     return torch.stack(sides).all(0)
 
@@ -347,6 +351,6 @@ def group_sizes(sizes: Sequence[int], groups: int) -> tuple[int, ...]:
 
 
 def _safe_log(x: Tensor) -> Tensor:
-    """Logarithm that is -inf at 0, where its gradient is 0 instead of NaN."""
+    """Return the logarithm that is -inf at 0, where its gradient is 0 instead of NaN."""
     positive = x > 0
     return torch.where(positive, x, 1.0).log().masked_fill(~positive, -math.inf)

@@ -83,10 +83,10 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
 
     @abstractmethod
     def codes_of_row(self, positions: Tensor, state: StateT) -> tuple[NoiseCodesT, StateT]:
-        """Codes for `positions` (1, l, p) that all rows share, and the state after them."""
+        """Return codes for `positions` (1, l, p) that all rows share, and the state after them."""
 
     def codes_at(self, positions: Tensor, state: StateT) -> tuple[NoiseCodesT, StateT]:
-        """Codes for `positions` (b, l, p) that may differ between rows, and the state after them.
+        """Return codes for `positions` (b, l, p) that may differ by row, and the state after them.
 
         Noise is a function of the position, so that all rows share the state.
         """
@@ -100,7 +100,7 @@ class StochasticEncoding(QueryKeyEncoding[NoiseCodesT, StateT]):
 
     @abstractmethod
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
-        """Exact expected product of query and key codes at each lag m - n, before gate and scale.
+        """Return the exact expected product of codes at each lag m - n, before gate and scale.
 
         `lags` are (o,) positions, or (o, p) with p axes. The result is float64. It has an axis of
         layers if layers have their own parameters.
@@ -171,7 +171,7 @@ def checked_draws(default: int, requested: int | None) -> int:
 
 
 def mixture(raw: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Weights (h, d) of positional codes, and the constant codes (h, d, r) of all positions.
+    """Return weights (h, d) of positional codes, and the constant codes (h, d, r) of all positions.
 
     Takes the raw gates (h, d) of a layer and its unscaled noise (h, d, r). Constant codes have the
     same scale (r * d)^(-1/4) as positional ones.

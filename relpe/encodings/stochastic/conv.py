@@ -91,7 +91,7 @@ class ConvSPE(FilteredNoise):
 def _waves(
     features: tuple[int, ...], taps: tuple[int, ...], shortest: float
 ) -> tuple[Tensor, Tensor]:
-    """Cosine waves (*features, *taps) with a norm of 1, for queries and for keys."""
+    """Return the cosine waves (*features, *taps) with a norm of 1, for queries and for keys."""
     frequencies = (2 * torch.rand(len(taps), *features) - 1) / shortest
     places = torch.cartesian_prod(*(torch.arange(length) for length in taps)).float()
     turns = torch.einsum("pa,a...->...p", places.view(-1, len(taps)), frequencies)

@@ -187,7 +187,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
     def codes_at(
         self, positions: Tensor, state: FilteredNoiseState
     ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
-        """Codes of integer `positions` (1 or b, l, p), in any order.
+        """Return the codes of integer `positions` (1 or b, l, p), in any order.
 
         Axes beyond those of the filters are ignored.
         """
@@ -198,7 +198,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
     def codes_of_row(
         self, positions: Tensor, state: FilteredNoiseState
     ) -> tuple[FilteredNoiseCodes, FilteredNoiseState]:
-        """Codes of integer `positions` (1, l, p), in any order."""
+        """Return the codes of integer `positions` (1, l, p), in any order."""
         places = self._whole(positions)
         if not len(places):
             return self._no_codes(state), state
@@ -261,7 +261,7 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
         plan: Plan | None,
         state: FilteredNoiseState,
     ) -> FilteredNoiseCodes:
-        """Codes of all sets of filters: one set that layers share, or one per layer."""
+        """Return the codes of all sets of filters: one set that layers share, or one per layer."""
         layers = tuple(
             FilteredNoiseCodes(codes, matrix, plan, state.gates)
             for codes, matrix in zip(shared, matrices, strict=True)
@@ -269,17 +269,17 @@ class FilteredNoise(StochasticEncoding[FilteredNoiseCodes, FilteredNoiseState]):
         return layers[0]._replace(by_layer=() if self.shared_by_layers else layers)
 
     def _no_codes(self, state: FilteredNoiseState) -> FilteredNoiseCodes:
-        """Codes of no positions."""
+        """Return the codes of no positions."""
         none = state.gates.new_empty(2, 0, *self.shape[:2], state.gates.shape[-1])
         sets = [none] * (1 if self.shared_by_layers else self.num_layers)
         return self._codes(sets, [None] * len(sets), None, state)
 
     def _filter_weights(self) -> list[Tensor]:
-        """Parameters on which the filters depend: all but the gates."""
+        """Return the parameters on which the filters depend: all but the gates."""
         return [weight for name, weight in self.named_parameters() if name != "gates"]
 
     def _whole(self, positions: Tensor) -> Tensor:
-        """(l, p) int64 of positions (1, l, p or more)."""
+        """Return positions (1, l, p or more) as (l, p) int64."""
         places = positions[0, :, : self.axes]
         whole = places.to(torch.int64)
         if places.is_floating_point() and not bool((places == whole).all()):

@@ -11,7 +11,7 @@ from relpe.transforms import first_derivatives
 
 
 class FusedProjection(torch.autograd.Function):
-    """Multiplies x (b, l, h, d) and waves by noise, without computing codes; see `SineCodes`.
+    """Multiplies x (b, l, h, d) and waves by noise, without computing codes; see `SineFactors`.
 
     Works block by block and recomputes intermediate results in the backward pass, so that memory
     beyond inputs and outputs is that of one block.

@@ -62,7 +62,7 @@ class Piece(NamedTuple):
         return _is_whole(self.sites)
 
     def parts(self) -> Iterator[tuple[slice, slice]]:
-        """Heads and features whose codes exist at once: all for one tile, a few for a run."""
+        """Yield heads and features whose codes exist at once: all for one tile, a few for a run."""
         if self.tiles == 1:
             yield slice(None), slice(None)
             return
@@ -71,7 +71,7 @@ class Piece(NamedTuple):
                 yield slice(head, head + 1), slice(start, start + FEATURES)
 
     def codes(self, matrices: Tensor, heads: slice, features: slice) -> Tensor:
-        """Codes (h, d, m, r) of a part, from the matrices (h, d, 2c, n) of the filters."""
+        """Return codes (h, d, m, r) of a part, from the matrices (h, d, 2c, n) of the filters."""
         part, noise = matrices[heads, features], self.noise[heads, features]
         if self.tiles == 1:
             codes = part @ noise[:, :, 0]
@@ -83,7 +83,7 @@ class Piece(NamedTuple):
         return codes.flatten(2, 3)
 
     def places(self, device: torch.device) -> Tensor:
-        """For a single tile: the places of its positions, first of queries, then of keys."""
+        """Return the places of a single tile's positions, first of queries, then of keys."""
         sites = torch.arange(SITES, device=device)[self.sites]
         return torch.cat([sites, sites + SITES])
 
@@ -99,7 +99,7 @@ class Piece(NamedTuple):
 
 
 def _follows(placement: Placement, index: int) -> bool:
-    """Whether a tile continues the previous one: one axis, both whole, with positions in order."""
+    """Return whether a tile continues the last: one axis, both whole, with positions in order."""
     tile, before = placement.tiles[index], placement.tiles[index - 1]
     rows, ends = placement.rows[index], placement.rows[index - 1]
     return (
@@ -142,7 +142,7 @@ class Plan(NamedTuple):
     halos: Halos | NoiseLine
 
     def pieces(self) -> Iterator[Piece]:
-        """All tiles in order; consecutive whole tiles are joined to runs if the noise allows it."""
+        """Yield all tiles in order; whole ones in a row are joined to runs if noise allows it."""
         placement, halos = self
         first, count = 0, len(placement.tiles)
         while first < count:
@@ -166,7 +166,7 @@ class Plan(NamedTuple):
 
 
 def filter_matrices(filters: Tensor, pattern: Stencil) -> Tensor:
-    """Matrices (h, d, 2c, n) whose product with the noise of a halo is the codes of its tile.
+    """Return matrices (h, d, 2c, n) whose products with noise of a halo are the codes of its tile.
 
     `filters` (2, h, d, *taps) are those of queries and of keys.
     """
@@ -174,7 +174,7 @@ def filter_matrices(filters: Tensor, pattern: Stencil) -> Tensor:
 
 
 def tile_codes(matrices: Tensor, noise: Tensor) -> Tensor:
-    """Codes (2, c, h, d, r) of queries and keys at all positions of a tile, as a view.
+    """Return the codes (2, c, h, d, r) of queries and keys at all positions of a tile, as a view.
 
     Takes the matrices (h, d, 2c, n) of the filters and the noise (h, d, n, r) of the tile's halo.
     """
@@ -183,12 +183,12 @@ def tile_codes(matrices: Tensor, noise: Tensor) -> Tensor:
 
 
 def worth_sharing(size: int, layers: int) -> bool:
-    """Whether codes of `size` bytes that `layers` layers use should be computed only once."""
+    """Return whether codes of `size` bytes that `layers` layers use should be computed once."""
     return size <= (SHARED_CODE_BYTES if layers > 1 else min(OWN_CODE_BYTES, SHARED_CODE_BYTES))
 
 
 def shared_codes(matrices: Tensor, plan: Plan) -> Tensor:
-    """Codes (2, l, h, d, r) of all positions."""
+    """Return the codes (2, l, h, d, r) of all positions."""
     return apply(_SharedCodes, matrices, plan)
 
 

@@ -86,7 +86,7 @@ class SparseCodes(NamedTuple):
 
     queries: Tensor  # (s, h * r, l); see `sparse_noise.project`
     keys: Tensor  # (s, h * r, l)
-    feature: Tensor  # (s, h * r)
+    features: Tensor  # (s, h * r)
     gates: Tensor  # (layers, h, d, r)
     by_layer: tuple[SparseCodes, ...] = ()  # codes of each layer, if they differ
     rows: tuple[SparseCodes, ...] = ()  # codes of each row, if positions differ
@@ -97,15 +97,43 @@ class SparseCodes(NamedTuple):
         return self.queries.shape[-1]
 
 
-class SineCodes(NamedTuple):
-    """Codes of a call's positions, for all layers or for one: factors, and products if small."""
+class SineFactors(NamedTuple):
+    """Factors of codes in n blocks of c positions; h may count the heads of all layers."""
 
     waves: Tensor  # (n or 1, c, h, d, 2k): cosines, then sines, of the positions of a block
     query_noise: Tensor  # (n, h, d, 2k, r): includes the gains and the phase at each block's start
     key_noise: Tensor  # (n, h, d, 2k, r)
+
+    def split(self, heads: int) -> list[SineFactors]:
+        """Return the factors of each layer, of `heads` heads."""
+        waves = self.waves.split(heads, 2)
+        noise = (side.split(heads, 1) for side in (self.query_noise, self.key_noise))
+        return [SineFactors(*layer) for layer in zip(waves, *noise, strict=True)]
+
+    def products(self, length: int) -> SineProducts:
+        """Return the codes of the first `length` positions."""
+        sides = (codes_of(self.waves, side)[:length] for side in (self.query_noise, self.key_noise))
+        return SineProducts(*sides)
+
+
+class SineProducts(NamedTuple):
+    """The codes themselves, products of `SineFactors`."""
+
+    queries: Tensor  # (l, h, d, r)
+    keys: Tensor  # (l, h, d, r)
+
+    def split(self, heads: int) -> list[SineProducts]:
+        """Return the codes of each layer, of `heads` heads."""
+        sides = (side.split(heads, 1) for side in self)
+        return [SineProducts(*layer) for layer in zip(*sides, strict=True)]
+
+
+class SineCodes(NamedTuple):
+    """Codes of a call's positions, for all layers or for one."""
+
+    factors: SineFactors | None  # None for one position
+    products: SineProducts | None  # None if they are large
     gates: Tensor  # (layers, h, d, r)
-    queries: Tensor | None  # (l, h, d, r)
-    keys: Tensor | None  # (l, h, d, r)
     length: int  # number of positions (l)
     by_layer: tuple[SineCodes, ...] = ()  # codes of each layer, if they differ
     rows: tuple[SineCodes, ...] = ()  # codes of each row, if positions differ
@@ -210,7 +238,7 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
             waves = torch.cat([part * gains for part in turned], -1).flatten(0, 1)[:length]
             by_side.append([sources.weigh(wave) for wave in waves.split(len(places), 1)])
         codes = [
-            SparseCodes(queries, keys, sources.feature, state.gates)
+            SparseCodes(queries, keys, sources.features, state.gates)
             for queries, keys in zip(*by_side, strict=True)
         ]
         return codes[0]._replace(by_layer=() if self.config.shared_by_layers else tuple(codes))
@@ -225,29 +253,18 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         length = positions.shape[1]
         if length == 1:
             return self._of_one_position(positions[0, :, 0].double(), state), state
-        waves, query_noise, key_noise = self._factors(positions, state, from_zero=by_row)
-        _, all_heads, features, _, draws = query_noise.shape
-        code_bytes = 2 * length * all_heads * features * draws * query_noise.element_size()
-        stores_products = code_bytes <= SHARED_CODE_BYTES
+        factors = self._factors(positions, state, from_zero=by_row)
+        _, all_heads, features, _, draws = factors.query_noise.shape
+        code_bytes = 2 * length * all_heads * features * draws * factors.query_noise.element_size()
         # up to here, the heads of all layers are concatenated
         heads = state.sines.shape[0]
-        sets = waves.shape[2] // heads
-
-        def products(noise: Tensor) -> Sequence[Tensor | None]:
-            if not stores_products:
-                return [None] * sets
-            return codes_of(waves, noise)[:length].split(heads, 1)
-
+        parts = factors.split(heads)
+        products: Sequence[SineProducts | None] = [None] * len(parts)
+        if code_bytes <= SHARED_CODE_BYTES:
+            products = factors.products(length).split(heads)
         layers = tuple(
-            SineCodes(wave, query, key, state.gates, queries, keys, length, by_row=by_row)
-            for wave, query, key, queries, keys in zip(
-                waves.split(heads, 2),
-                query_noise.split(heads, 1),
-                key_noise.split(heads, 1),
-                products(query_noise),
-                products(key_noise),
-                strict=True,
-            )
+            SineCodes(part, product, state.gates, length, by_row=by_row)
+            for part, product in zip(parts, products, strict=True)
         )
         return layers[0]._replace(by_layer=() if self.config.shared_by_layers else layers), state
 
@@ -265,23 +282,22 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
             through, constant = mixture(self.gates, state.gates)
             pairs = pairs * through[..., None, None] + constant[..., None, :]
         layers = tuple(
-            SineCodes(waves, noise, noise, state.gates, queries[None], keys[None], length=1)
+            SineCodes(None, SineProducts(queries[None], keys[None]), state.gates, length=1)
             for queries, keys in (pair.unbind(2) for pair in pairs)
         )
         return layers[0]._replace(by_layer=layers, has_gates=True)
 
-    def factors(self, positions: Tensor, state: SineNoise) -> tuple[Tensor, Tensor, Tensor]:
+    def factors(self, positions: Tensor, state: SineNoise) -> SineFactors:
         """See `QueryKeyEncoding.factors`."""
         return self._factors(positions, state)
 
     def _factors(
         self, positions: Tensor, state: SineNoise, *, from_zero: bool = False
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return factors of the codes of `positions` (1, l, 1), in n blocks of c; see `SineCodes`.
+    ) -> SineFactors:
+        """Return factors of the codes of `positions` (1, l, 1), for the heads of all layers.
 
         Phases are counted from the start of each block or, with `from_zero`, from position 0 in a
-        single block. Returns waves (n or 1, c, h, d, 2k), and for each block the noise of queries
-        and of keys (n, h, d, 2k, r), where h counts the heads of all sets of parameters.
+        single block.
         """
         place = positions[0, :, 0].double()
         if from_zero:
@@ -290,7 +306,8 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
             starts, offsets = _split_blocks(place, BLOCK)
         waves = torch.cat(self._cos_sin(offsets), -1).to(self._code_dtype())
         query_noise = self._turn_noise(self._cos_sin(starts, self._shift()), state.sines)
-        return waves, query_noise, self._turn_noise(self._cos_sin(starts), state.sines)
+        key_noise = self._turn_noise(self._cos_sin(starts), state.sines)
+        return SineFactors(waves, query_noise, key_noise)
 
     def encode(
         self, q: Tensor, k: Tensor, codes: SineCodes | SparseCodes, layer: int
@@ -312,12 +329,17 @@ class SineSPE(StochasticEncoding[SineCodes | SparseCodes, SineNoise]):
         """See `StochasticEncoding.project`."""
         if isinstance(codes, SparseCodes):
             return (
-                sparse_noise.project(q, codes.queries, codes.feature),
-                sparse_noise.project(k, codes.keys, codes.feature),
+                sparse_noise.project(q, codes.queries, codes.features),
+                sparse_noise.project(k, codes.keys, codes.features),
             )
+        if codes.products is not None:
+            return _multiply(q, codes.products.queries), _multiply(k, codes.products.keys)
+        assert codes.factors is not None
+        waves, query_noise, key_noise = codes.factors
+        # with autocast, q and k may be narrower than the noise
         return (
-            _project(q, codes.waves, codes.query_noise, codes.queries),
-            _project(k, codes.waves, codes.key_noise, codes.keys),
+            apply(FusedProjection, q.to(query_noise.dtype), waves, query_noise),
+            apply(FusedProjection, k.to(key_noise.dtype), waves, key_noise),
         )
 
     def _code_dtype(self) -> torch.dtype:
@@ -388,9 +410,6 @@ def codes_of(waves: Tensor, noise: Tensor) -> Tensor:
     return codes.permute(0, 3, 1, 2, 4).flatten(0, 1)
 
 
-def _project(x: Tensor, waves: Tensor, noise: Tensor, codes: Tensor | None) -> Tensor:
-    """Sum over features of x (b, l, h, d) times its codes: (b, l, h, r)."""
-    if codes is not None:
-        return torch.einsum("blhd,lhdr->blhr", x.to(codes), codes)
-    # with autocast, x may be narrower than the noise
-    return apply(FusedProjection, x.to(noise.dtype), waves, noise)
+def _multiply(x: Tensor, codes: Tensor) -> Tensor:
+    """Sum over features of x (b, l, h, d) times codes (l, h, d, r): (b, l, h, r)."""
+    return torch.einsum("blhd,lhdr->blhr", x.to(codes), codes)

@@ -99,7 +99,7 @@ class SirenSPE(FilteredNoise):
         self.gains = nn.Parameter(ones + (-(-ones).expm1()).log())  # softplus of it is 1
 
     def window_widths(self) -> Tensor:
-        """Widths (h, p), or (layers, h, p), in steps."""
+        """Return the widths (h, p), or (layers, h, p), in steps."""
         return self.log_widths.exp() + NARROWEST
 
     def steps_back(self) -> Tensor:

@@ -21,13 +21,13 @@ from relpe.transforms import apply, first_derivatives
 def draw(
     heads: int, features: int, waves: int, draws: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Places of all waves in the realisations, and the noise with variance 1 that they make.
+    """Return places of all waves in the realisations, and the noise with variance 1 that they make.
 
     Returns places (h, w, d), of which each stands for realisation `place % draws`, and noise
     (h, d, w, r). Places of the same wave differ, so that features meet in as few realisations as
     possible.
     """
-    count = -(-features // draws) * draws
+    count = _num_places(features, draws)
     order = torch.rand((heads, waves, count), generator=generator).argsort(-1)
     places = order[..., :features]
     signs = torch.randint(0, 2, places.shape, generator=generator) * 2.0 - 1.0
@@ -39,34 +39,39 @@ def draw(
 class FeaturePlaces:
     """Which feature each place reads, for all heads together.
 
-    A table has a row for each wave and each run of r places: rows (s, h * r).
+    Its tables are (s, h * r): a row for each wave and each run of r places.
     """
 
     def __init__(self, places: Tensor, noise: Tensor) -> None:
         heads, waves, features = places.shape
         draws = noise.shape[-1]
-        count = -(-features // draws) * draws
+        count = _num_places(features, draws)
         index = torch.arange(features, device=places.device).expand_as(places)
         feature = index.new_zeros(heads, waves, count).scatter(-1, places, index)
         sign = noise.transpose(1, 2).gather(-1, (places % draws)[..., None])[..., 0]
         weight = noise.new_zeros(heads, waves, count).scatter(-1, places, sign)
         head = torch.arange(heads, device=places.device)[:, None, None]
         wave = torch.arange(waves, device=places.device)[:, None]
-        self.feature = _in_rows(head * features + feature, draws)
-        """Index of the feature among those of all heads; any index where there is none."""
-        self.wave = _in_rows((head * features + feature) * waves + wave, draws)
-        """Index of the wave of this feature in (h, d, w)."""
-        self.weight = _in_rows(weight, draws)
-        """Its noise, 0 where there is no feature."""
+        self.features = _in_rows(head * features + feature, draws)
+        """Index of each place's feature in (h, d); any index where there is none."""
+        self.waves = _in_rows((head * features + feature) * waves + wave, draws)
+        """Index of each place's wave in (h, d, w)."""
+        self.weights = _in_rows(weight, draws)
+        """Noise of each place, 0 where there is no feature."""
 
     def weigh(self, waves: Tensor) -> Tensor:
-        """Waves (l, h, d, w) times the noise of their places: (s, h * r, l)."""
-        rows = waves.flatten(1).mT.contiguous().index_select(0, self.wave.flatten())
-        return rows.view(*self.wave.shape, -1) * self.weight[..., None]
+        """Return the waves (l, h, d, w) times the noise of their places: (s, h * r, l)."""
+        rows = waves.flatten(1).mT.contiguous().index_select(0, self.waves.flatten())
+        return rows.view(*self.waves.shape, -1) * self.weights[..., None]
+
+
+def _num_places(features: int, draws: int) -> int:
+    """Return the number of places of a wave, a multiple of `draws` at least `features`."""
+    return -(-features // draws) * draws
 
 
 def _in_rows(table: Tensor, draws: int) -> Tensor:
-    """(h, w, m * r) to (w * m, h * r)."""
+    """Convert (h, w, m * r) to (w * m, h * r)."""
     return table.unflatten(-1, (-1, draws)).permute(1, 2, 0, 3).flatten(0, 1).flatten(1)
 
 
@@ -98,12 +103,12 @@ class _Projection(torch.autograd.Function):
 
 
 def _columns(x: Tensor) -> Tensor:
-    """(b, l, h, f) to (h * f, b, l), contiguous: rows are read and added as a whole."""
+    """Convert (b, l, h, f) to (h * f, b, l), contiguous: rows are read and added as a whole."""
     return x.flatten(2).permute(2, 0, 1).contiguous()
 
 
 def _heads(columns: Tensor, heads: int) -> Tensor:
-    """(h * f, b, l) to (b, l, h, f)."""
+    """Convert (h * f, b, l) to (b, l, h, f)."""
     return columns.permute(1, 2, 0).unflatten(-1, (heads, -1))
 
 

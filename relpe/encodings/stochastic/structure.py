@@ -165,11 +165,11 @@ class LabelSPE(nn.Module):
         return LabelNoise(torch.tensor(seed, device=device), gates)
 
     def covariance(self, lags: Tensor) -> Float[Tensor, "*layers h d o"]:
-        """Exact expected product of codes whose labels differ by `lags` (o,)."""
+        """Return the exact expected product of codes whose labels differ by `lags` (o,)."""
         return functional.softplus(self.weights.double()).square()[..., None] * (lags == 0)
 
     def codes_at(self, labels: Tensor, noise: LabelNoise) -> list[LabelCodes]:
-        """Codes of `labels` (l,) for each set of weights.
+        """Return the codes of `labels` (l,) for each set of weights.
 
         Raises:
             ValueError: a label is not an integer.
@@ -267,7 +267,7 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
     def codes_at(
         self, positions: Tensor, state: StructureNoise
     ) -> tuple[StructureCodes, StructureNoise]:
-        """Codes of `positions` (1 or b, l, p); axes that no kernel reads are ignored.
+        """Return the codes of `positions` (1 or b, l, p); axes that no kernel reads are ignored.
 
         If rows have places of their own on an axis, these are computed as those of one long row.
         """
@@ -299,7 +299,7 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
     def codes_of_row(
         self, positions: Tensor, state: StructureNoise
     ) -> tuple[StructureCodes, StructureNoise]:
-        """Codes of `positions` (1, l, p)."""
+        """Return the codes of `positions` (1, l, p)."""
         return self.codes_at(positions, state)
 
     def project(self, q: Tensor, k: Tensor, codes: StructureCodes) -> tuple[Tensor, Tensor]:
@@ -310,7 +310,7 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
     def _project(
         self, q: Tensor, k: Tensor, codes: StructureCodes, numbers: range
     ) -> tuple[Tensor, Tensor]:
-        """Projections by the kernels with these numbers, which are multiplied."""
+        """Return the projections by the kernels with these numbers, which are multiplied."""
         rows = q.shape[:2]
         joined = any(codes.by_row[number] for number in numbers)
         if joined:
@@ -358,7 +358,7 @@ class StructureSPE(StochasticEncoding[StructureCodes, StructureNoise]):
 def _product(
     codes: StructureCodes, numbers: range, rows: Sequence[int], *, queries: bool
 ) -> Tensor:
-    """Product (b * l, h, d, r) of the codes of some kernels, for `rows` (b, l) that are joined."""
+    """Return the product (b * l, h, d, r) of the codes of kernels, for `rows` (b, l), joined."""
     factors: list[Tensor] = []
     for number in numbers:
         count, length = (1, rows[0] * rows[1]) if codes.by_row[number] else rows
@@ -369,10 +369,11 @@ def _product(
 
 
 def _codes(codes: SineCodes | LabelCodes, length: int, *, queries: bool) -> Tensor:
-    """Codes (l, h, d, r) of queries or of keys."""
+    """Return the codes (l, h, d, r) of queries or of keys."""
     if isinstance(codes, LabelCodes):
         return codes.codes
-    kept = codes.queries if queries else codes.keys
-    if kept is not None:
-        return kept
-    return codes_of(codes.waves, codes.query_noise if queries else codes.key_noise)[:length]
+    if codes.products is not None:
+        return codes.products.queries if queries else codes.products.keys
+    assert codes.factors is not None
+    waves, query_noise, key_noise = codes.factors
+    return codes_of(waves, query_noise if queries else key_noise)[:length]

@@ -35,7 +35,7 @@ HELD_NOISE_BYTES = 512 * 2**20
 def white_noise(
     kind: NoiseKind, shape: Sequence[int], seed: int, place: Sequence[int] = ()
 ) -> Tensor:
-    """Float32 noise of variance 1 on the CPU, which depends only on the arguments."""
+    """Return float32 noise of variance 1 on the CPU, which depends only on the arguments."""
     check_draws()
     generator = torch.Generator().manual_seed(_mixed_seed(seed, place))
     if kind == "normal":
@@ -100,7 +100,7 @@ def stencil(taps: tuple[int, ...], first: tuple[int, ...]) -> Stencil:
 
 
 def lattice(sizes: Sequence[int]) -> Tensor:
-    """All points of a box, (product of sizes, p) int64, the last axis varying fastest."""
+    """Return all points of a box, (product of sizes, p) int64, the last axis varying fastest."""
     return torch.cartesian_prod(*[torch.arange(n) for n in sizes]).view(-1, len(sizes))
 
 
@@ -119,7 +119,7 @@ class Placement(NamedTuple):
 
     @classmethod
     def of(cls, positions: Tensor, tile: tuple[int, ...]) -> Placement:
-        """Placement of positions (l, p) int64, in any order; indices are on the same device."""
+        """Return the placement of positions (l, p) int64 in any order; indices on their device."""
         places = positions.cpu()
         shape = torch.tensor(tile)
         cells = torch.div(places, shape, rounding_mode="floor")
@@ -154,7 +154,7 @@ class NoiseField(NamedTuple):
     like: Tensor  # its device and dtype are those of the results
 
     def tile(self, index: tuple[int, ...]) -> Tensor:
-        """Noise (h, d, c, r) of a tile."""
+        """Return the noise (h, d, c, r) of a tile."""
         if index in self.kept:
             return self.kept[index].to(self.like)
         heads, features, draws = self.shape

@@ -89,7 +89,7 @@ class Convolutions(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """(b, y, x, c) to (b, y', x', m).
+        """Map (b, y, x, c) to (b, y', x', m).
 
         Raises:
             ValueError: the image is too small.

@@ -232,7 +232,7 @@ class Classifier(nn.Module):
             nn.init.normal_(self.embedding.weight, std=0.02)
 
     def named_encoding_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters of the encoding."""
+        """Yield the parameters of the encoding."""
         yield from self.encoding.named_parameters()
 
     @property
@@ -253,7 +253,7 @@ class Classifier(nn.Module):
     def init_state(
         self, batch_size: int = 1, seed: int | None = None, *, feature_seed: int | None = None
     ) -> ClassifierState:
-        """Noise and random features of a call; `batch_size` does not matter.
+        """Return the noise and random features of a call; `batch_size` does not matter.
 
         `seed` is that of noise, None: that of the config. `feature_seed` is that of random
         features; None: `seed`.
@@ -277,7 +277,7 @@ class Classifier(nn.Module):
         positions: Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Tensor:
-        """Logits (b, c) of the classes of x (b, *grid) or, with values, (b, *grid, channels).
+        """Return logits (b, c) of classes of x (b, *grid) or, with values, (b, *grid, channels).
 
         With two towers, x is (b, 2, *grid) or (b, 2, *grid, channels), and so is the mask.
 
@@ -414,13 +414,13 @@ class Classifier(nn.Module):
         return read._replace(x=self.norm(read.x))
 
     def _codes(self, read: GridVectors, state: ClassifierState) -> Any:  # noqa: ANN401 - of the encoding
-        """Codes of the positions; None if offsets are scored, which are those of the grid."""
+        """Return codes of positions; None if offsets are scored, which are those of the grid."""
         if isinstance(self.encoding, OffsetEncoding):
             return None
         return self.encoding.prepare(read.positions, state.encoding)[0]
 
     def _pooled(self, read: GridVectors) -> Tensor:
-        """One vector (b, m) of each row."""
+        """Return one vector (b, m) of each row."""
         if self.cls_embedding is not None:
             return read.x[:, 0]
         if self.config.pooling == "last":
@@ -431,6 +431,6 @@ class Classifier(nn.Module):
 
 
 def _places(grid: tuple[int, ...], device: torch.device) -> Tensor:
-    """Places (1, l, n) on a grid of n axes in order, the last axis varying fastest."""
+    """Return the places (1, l, n) on a grid of n axes in order, the last axis varying fastest."""
     axes = [torch.arange(extent, device=device) for extent in grid]
     return torch.cartesian_prod(*axes).view(1, -1, len(grid))

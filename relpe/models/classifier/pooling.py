@@ -29,7 +29,7 @@ class GridVectors(NamedTuple):
             return self
 
         def regions(x: Tensor) -> Tensor:
-            """Regions (b, l', side^n, f) of x (b, l, f)."""
+            """Return the regions (b, l', side^n, f) of x (b, l, f)."""
             x = x.unflatten(1, self.grid)
             for axis, size in enumerate(grid, start=1):
                 x = x.narrow(axis, 0, size * side).unflatten(axis, (size, side))
@@ -50,14 +50,14 @@ class GridVectors(NamedTuple):
         return vectors.where(place >= 0, 0.0)[:, 0]
 
     def maximum(self) -> Tensor:
-        """Maximum of each feature (b, m); zeros without a vector."""
+        """Return the maximum of each feature (b, m); zeros without a vector."""
         if self.exists is None:
             return self.x.amax(1)
         top = self.x.masked_fill(~self.exists[..., None], -math.inf).amax(1)
         return top.where(self.exists.any(1, keepdim=True), 0.0)
 
     def mean(self, scores: Tensor | None = None) -> Tensor:
-        """Mean (b, m), with weights that are the softmax of `scores` (b, l); None: equal ones."""
+        """Return the mean (b, m), weighted by the softmax of `scores` (b, l); None: equally."""
         exists = self.exists
         if exists is None:
             exists = torch.ones(1, self.x.shape[1], dtype=torch.bool, device=self.x.device)

@@ -20,7 +20,7 @@ class CrossAttention(ContextAttention):
     """
 
     def __init__(self, config: AttentionLayerConfig) -> None:
-        """Attention with new weights.
+        """Make an attention with new weights.
 
         Raises:
             TypeError: the config is not that of a layer.
@@ -58,7 +58,7 @@ class CrossAttention(ContextAttention):
         context_mask: Tensor | None = None,
         seed: int | None = None,
     ) -> Tensor:
-        """Attention (b, l, m) of x (b, l, m) to the context (b, s, m).
+        """Return the attention (b, l, m) of x (b, l, m) to the context (b, s, m).
 
         - `positions` (1 or b, l, p) and `context_positions` (1 or b, s, p); None: 0, 1, 2, ...
         - `context_mask` (b, s), bool: False where the context is padding.
@@ -88,7 +88,7 @@ class CrossAttention(ContextAttention):
         return self.attend(x, self.encoding, codes, memory)
 
     def _codes(self, x: Tensor, positions: Tensor, seed: int) -> object:
-        """Codes of the positions of x (b, l, m)."""
+        """Return the codes of the positions of x (b, l, m)."""
         start = self.encoding.init_state(seed, x.device)
         codes, _ = self.encoding.prepare(positions, start)
         if self.encoding.scoring(codes, 0) != NO_SCORING:

@@ -213,11 +213,11 @@ class EncoderDecoder(nn.Module):
         return 1 + max(read)
 
     def named_encoding_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Parameters of the encoding."""
+        """Yield the parameters of the encoding."""
         yield from self.encoding.named_parameters()
 
     def training_window(self) -> Windows | None:
-        """None: encodings with a window are refused."""
+        """Return None: encodings with a window are refused."""
         return None
 
     def last_redraw(self, step: int, seed: int = 0) -> int:
@@ -228,7 +228,7 @@ class EncoderDecoder(nn.Module):
     def init_state(
         self, batch_size: int, seed: int | None = None, *, feature_seed: int | None = None
     ) -> EncoderDecoderState:
-        """State before the source is read.
+        """Return the state before the source is read.
 
         `seed` is that of noise, None: that of the config. `feature_seed` is that of random
         features; None: `seed`.
@@ -296,7 +296,7 @@ class EncoderDecoder(nn.Module):
     def forward(
         self, target: Tensor, state: EncoderDecoderState, *, positions: Tensor | None = None
     ) -> tuple[Tensor, EncoderDecoderState]:
-        """Logits (b, l, v) of the token after each of the target (b, l), and the new state.
+        """Return logits (b, l, v) of the token after each of the target (b, l), and the new state.
 
         `positions` are (1 or b, l, p); None: they continue 0, 1, 2, ...
 
@@ -353,7 +353,7 @@ class EncoderDecoder(nn.Module):
         )
 
     def _codes(self, x: Tensor, positions: Tensor | None, state: Any) -> tuple[Any, Any]:  # noqa: ANN401
-        """Codes of the positions of x (b, l, m) that the encoding reads, and its new state."""
+        """Return codes of the positions of x (b, l, m) that the encoding reads, and its state."""
         positions = positions_of(x, positions)
         axes = self.config.axes
         if axes is not None:
@@ -366,14 +366,14 @@ class EncoderDecoder(nn.Module):
         return self.encoding.prepare(positions, state)
 
     def _embedded(self, x: Tensor, codes: Any) -> Tensor:  # noqa: ANN401
-        """Embeddings x (b, l, m) plus the vectors of an absolute encoding, with dropout."""
+        """Return embeddings x (b, l, m) plus the vectors of an absolute encoding, with dropout."""
         if isinstance(self.encoding, AbsoluteEncoding):
             x = self.encoding.embed(x, codes)
         return self.dropout(x)
 
 
 def _why_not(config: EncoderDecoderConfig, encoding: Encoding) -> str | None:
-    """Why an encoding is not defined between two sequences; None if it is."""
+    """Return why an encoding is not defined between two sequences; None if it is."""
     kind = config.encoding.kind
     if isinstance(encoding, SelectiveEncoding):
         return (

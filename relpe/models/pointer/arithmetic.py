@@ -76,7 +76,7 @@ class Sections(NamedTuple):
 
 
 def memory_size(reach: int, classes: int) -> int:
-    """Size of the memory of `Sections` in int64 values, for a number of classes of distances."""
+    """Return the size of the memory of `Sections` in int64 values, for classes of distances."""
     return 4 * ((reach + 3) // 4) + 11 * classes + 2
 
 

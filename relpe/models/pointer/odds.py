@@ -22,7 +22,7 @@ class PointerOdds(NamedTuple):
     """Of all tokens."""
 
     def mixed(self, nats: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Nats (..., tokens - 1) of the mixture, given those of the decoder."""
+        """Return the nats (..., tokens - 1) of the mixture, given those of the decoder."""
         return np.log1p(self.total) - np.log(np.exp(-nats) + self.proposed)
 
 

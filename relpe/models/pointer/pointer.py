@@ -116,7 +116,7 @@ class Pointer:
     def mix(
         self, logits: NDArray[np.floating], tokens: NDArray[np.integer], memory: float = 1.0
     ) -> NDArray[np.float64]:
-        """Log-probabilities (n,) of `tokens` (n,) by the mixture, up to a common constant.
+        """Return log-probabilities (n,) of `tokens` (n,) by the mixture, up to a common constant.
 
         `tokens`, ascending and at least one, are those that may come next. The softmax of their
         logits, out of (v,), is mixed with the proposals that are among them. `memory` is a factor
@@ -128,7 +128,7 @@ class Pointer:
 
 
 def warm_up() -> None:
-    """Compiles the arithmetic, if Numba is installed: some seconds the first time on a machine."""
+    """Compile the arithmetic, if Numba is installed: some seconds the first time on a machine."""
     pointer = Pointer(PointerConfig(reach=1))
     pointer.extend([0])
     pointer.mix(np.zeros(1, np.float32), np.zeros(1, np.int64))

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from app.batch.files import alone_in
+from app.batch.files import lock_folder
 from app.errors import CommandError
 from tests.support.batches import contents, listed, options, run
 
@@ -24,11 +24,11 @@ def test_partial_files_of_a_killed_process_are_removed(quick_model, tmp_path):
 
 def test_two_batches_do_not_write_in_one_folder_and_its_lock_file_stays(quick_model, tmp_path):
     lock = tmp_path / ".lock"
-    with alone_in(tmp_path):
+    with lock_folder(tmp_path):
         held, waiting = lock.stat().st_ino, lock.open()
         with pytest.raises(CommandError, match="another relpe batch is writing to this folder"):
             run(quick_model, options(tmp_path))
-    with waiting, alone_in(tmp_path):
+    with waiting, lock_folder(tmp_path):
         assert lock.stat().st_ino == held == os.fstat(waiting.fileno()).st_ino
     run(quick_model, options(tmp_path))
 

@@ -11,11 +11,8 @@ from tokenization.measures.bars import BarNotes
 from training.cli import main
 from training.errors import TrainingError
 from training.evaluation.generated_music import figures_of
+from training.evaluation.goals import PIANO_LIMITS, form_goals, goal_lines, goals
 from training.evaluation.report import (
-    PIANO_LIMITS,
-    form_goals,
-    goal_lines,
-    goals,
     music_rows,
     music_table,
     music_tables,

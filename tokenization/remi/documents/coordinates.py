@@ -71,7 +71,7 @@ class Coordinates(NamedTuple):
     def read(
         self, ids: Sequence[int] | NDArray[np.integer]
     ) -> tuple[NDArray[np.int64], Coordinates]:
-        """Bar, place, chord and section (l, 4) of each token, and the state after them."""
+        """Return bar, place, chord and section (l, 4) of each token, and the state after them."""
         array, families = np.asarray(ids, np.int64), self.families
         if len(array) == 1:  # in generation, 20 times as fast
             state = self.advance(int(array[0]))
@@ -112,7 +112,7 @@ class Coordinates(NamedTuple):
     def _chords_at(
         self, ids: NDArray[np.int64], is_bar: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """First and second chord (l,) of the bar of each token, as far as they are known."""
+        """Return both chords (l,) of the bar of each token, as far as they are known."""
         families = self.families
         is_chord = (ids >= families.chord) & (ids < families.bass)
         counts = is_chord.cumsum()
@@ -128,7 +128,7 @@ class Coordinates(NamedTuple):
     def _sections_at(
         self, ids: NDArray[np.int64], bars: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Mapping[int, int]]:
-        """Section (l,) of each token in these bars (l,), and the sections of bars after them."""
+        """Return the section (l,) of each token in these bars (l,), and sections of bars after."""
         families, sections = self.families, dict(self.sections)
         is_return = (ids >= families.return_) & (ids < families.chord)
         begins = is_return.copy()
@@ -198,6 +198,6 @@ class Coordinates(NamedTuple):
 
 
 def _last(values: NDArray[np.int64], marks: NDArray[np.bool_], before: int) -> NDArray[np.int64]:
-    """For each place (l,), the value at the last mark up to it, or `before`."""
+    """Return, for each place (l,), the value at the last mark up to it, or `before`."""
     at = np.maximum.accumulate(np.where(marks, np.arange(1, len(marks) + 1), 0))
     return np.append(before, values)[at]

@@ -43,7 +43,7 @@ _NUM_DURATIONS = len(DURATIONS)
 
 @lru_cache(maxsize=1024)
 def _duration_mask(families: Families, count: int) -> NDArray[np.bool_]:
-    """Mask of the first durations."""
+    """Return the mask of the first durations."""
     return mask_of(families, (families.duration, families.duration + count))
 
 
@@ -51,7 +51,7 @@ def _duration_mask(families: Families, count: int) -> NDArray[np.bool_]:
 def _times_mask(
     families: Families, position: int, bar_length: int, after_bar: int, may_write: bool
 ) -> NDArray[np.bool_]:
-    """Mask of the positions after one, of the token at the end of the bar (0: none), and Write."""
+    """Return the mask of positions after one, the token at the bar's end (0: none), and Write."""
     return mask_of(
         families,
         (POSITION + position + 1, POSITION + bar_length),
@@ -62,7 +62,7 @@ def _times_mask(
 
 @lru_cache(maxsize=1024)
 def _tempo_mask(families: Families, tempo: int) -> NDArray[np.bool_]:
-    """Mask of all tempos except one; empty for 0."""
+    """Return the mask of all tempos except one; empty for 0."""
     if not tempo:
         return mask_of(families)
     return mask_of(families, (TEMPO, tempo), (tempo + 1, families.program))
@@ -72,7 +72,7 @@ def _tempo_mask(families: Families, tempo: int) -> NDArray[np.bool_]:
 def _programs_after(
     families: Families, tracks: frozenset[int] | None, silent: frozenset[int], track: int
 ) -> NDArray[np.bool_]:
-    """Mask (programs,) of the programs with a playing track after one."""
+    """Return the mask (programs,) of the programs with a playing track after one."""
     playing = players(families, tracks, silent).tracks.copy()
     playing[: track + 1] = False
     return np.asarray(playing.reshape(-1, NUM_PARTS).any(1))
@@ -80,7 +80,7 @@ def _programs_after(
 
 @lru_cache(maxsize=1024)
 def _one(families: Families, token: int) -> NDArray[np.bool_]:
-    """Mask of a single token."""
+    """Return the mask of a single token."""
     return mask_of(families, (token, token + 1))
 
 
@@ -88,7 +88,7 @@ def _one(families: Families, token: int) -> NDArray[np.bool_]:
 def _header_mask(
     families: Families, last_header: int, last_player: int, *, has_gap: bool
 ) -> NDArray[np.bool_]:
-    """Mask of the tokens that may follow in a header: Style, Key, players by rank, Gap, Bar."""
+    """Return the mask of tokens after those of a header: Style, Key, players by rank, Gap, Bar."""
     ranges = [(BAR, BAR + 1)]
     if not last_header and last_player < 0:
         ranges.append((families.style, families.key))
@@ -103,7 +103,7 @@ def _header_mask(
 
 
 def _next_program(last_player: int) -> int:
-    """Index of the first Program with a rank above that of the last player."""
+    """Return the index of the first Program with a rank above that of the last player."""
     if last_player < 0:
         return 0
     return last_player // NUM_PARTS + (last_player % NUM_PARTS == NUM_PARTS - 1 or last_player == 0)
@@ -111,7 +111,7 @@ def _next_program(last_player: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _player_mask(families: Families, player: int, last_player: int) -> NDArray[np.bool_]:
-    """Mask of the tokens after the Program of a player: its Part, or Plays."""
+    """Return the mask of the tokens after the Program of a player: its Part, or Plays."""
     ranges: list[tuple[int, int]] = []
     if player > last_player:
         ranges.append((families.plays, families.plays + 1))
@@ -392,7 +392,7 @@ class DocumentGrammar(RemiGrammar):
             raise ValueError(self._refusal(token))
 
     def advance(self, token: int) -> Self:
-        """State after one more token. Raises ValueError for a token that is not allowed."""
+        """Return the state after a token. Raises ValueError for a token that is not allowed."""
         families, document = self.families, self.document
         if families.velocity <= token < families.drum_velocity:
             state = super().advance(token)
@@ -458,7 +458,7 @@ class DocumentGrammar(RemiGrammar):
         )
 
     def _after_document_token(self, token: int) -> Self:
-        """State after a token of a plan, header or selection."""
+        """Return the state after a token of a plan, header or selection."""
         families, document = self.families, self.document
         if token < families.return_:
             return self._replace(after=After.NOTE)
@@ -507,7 +507,7 @@ class DocumentGrammar(RemiGrammar):
         )
 
     def _after_bars(self, ids: NDArray[np.int64]) -> Self:
-        """State after whole bars, computed from all of them at once."""
+        """Return the state after whole bars, computed from all of them at once."""
         header = self
         for token in ids[: int((ids == BAR).argmax())].tolist():
             header = header.advance(token)

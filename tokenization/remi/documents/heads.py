@@ -48,7 +48,7 @@ def planned_heads(
     has_last: bool,
     has_end: bool,
 ) -> tuple[BarHeads, TempoMap]:
-    """Heads of bars, and the tempos within bars. Raises TokenizerError for a wrong plan."""
+    """Return heads of bars, and the tempos within bars. Raises TokenizerError for a wrong plan."""
     lines, num_later = order.lines, order.num_later
     bars = slice(None) if order.is_plain else order.bars  # a slice needs no copies
     ids = np.zeros((len(order.bars) + 1, 6 + _PLAN_IDS), np.int32)
@@ -85,7 +85,7 @@ def planned_heads(
 
 
 def _plan_ids(plans: Sequence[BarPlan], order: Order, families: Families) -> NDArray[np.int32]:
-    """Ids (bars, 5) of the plan of each bar; sources that are not in the document become New."""
+    """Return ids (bars, 5) of the plan of each bar; sources not in the document become New."""
     count = len(order.lines) - 1
     row_of = _plan_rows(families)
     rows = [*map(row_of.__getitem__, plans[:count])]
@@ -125,7 +125,7 @@ _plan_rows = cache(_PlanRows)
 
 @lru_cache(maxsize=65_536)
 def plan_ids(source: int, chords: tuple[PlannedChord, ...], families: Families) -> tuple[int, ...]:
-    """Ids of the plan of a bar: Return, Chord, Bass, Chord, Bass; 0 for none. See `BarPlan`.
+    """Return ids of the plan of a bar: Return, Chord, Bass, Chord, Bass; 0 for none. See `BarPlan`.
 
     Raises TokenizerError for a plan that has no ids.
     """
@@ -147,7 +147,7 @@ def plan_ids(source: int, chords: tuple[PlannedChord, ...], families: Families) 
 
 
 def _chord_ids(chord: Chord | None, families: Families) -> tuple[int, int]:
-    """Ids of the Chord and its Bass, 0 without a bass. Raises TokenizerError if it has no ids."""
+    """Return the ids of a Chord and its Bass, 0 without one. Raises TokenizerError without ids."""
     if chord is None:
         return families.bass - 1, 0
     root, quality, bass = chord

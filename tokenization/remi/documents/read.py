@@ -53,15 +53,15 @@ class Signs(NamedTuple):
         return int(self.bar_places[0]) if len(self.bar_places) else len(self.tokens.kinds)
 
     def bar_of(self, places: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Bar in which each place of the row is; -1 before the first one."""
+        """Return the bar in which each place of the row is; -1 before the first one."""
         return self.bar_places.searchsorted(places, side="right") - 1
 
     def has(self, kind: NDArray[np.uint8]) -> bool:
-        """Whether there is a token of a kind."""
+        """Return whether there is a token of a kind."""
         return self.counts[kind] > 0
 
     def in_bars(self, kind: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Which signs (n,) are tokens of a kind after the first Bar, and the bar of each."""
+        """Return which signs (n,) are tokens of a kind after the first Bar, and the bar of each."""
         rows = (self.kinds == kind).nonzero()[0]
         of_bar = self.bar_of(self.places[rows])
         first = int(of_bar.searchsorted(0))

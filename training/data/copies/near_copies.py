@@ -80,7 +80,7 @@ def _added(
 
 
 def groups_of(total: int, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Group of each of `total` pieces: the smallest piece to which it is connected by pairs."""
+    """Return the group of each of `total` pieces: the smallest piece that pairs connect it to."""
     group = np.arange(total)
     while True:
         lowest = np.minimum(group[first], group[second])

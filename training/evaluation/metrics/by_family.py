@@ -48,7 +48,7 @@ def nats_by_family(
 
 
 def nats_by_part(families: Mapping[str, FamilyNats], notes: int) -> dict[str, float]:
-    """Nats per note of the plan, of tempos, and of the music, that is, of all other tokens."""
+    """Return nats per note of the plan, of tempos, and of the music, that is, all other tokens."""
     part_of = {family: part for part, members in PARTS.items() for family in members}
     sums = dict.fromkeys((*PARTS, "music"), 0.0)
     for name, family in families.items():

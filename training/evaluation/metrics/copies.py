@@ -58,7 +58,7 @@ class _Steps(NamedTuple):
     def hashes(
         self, places: NDArray[np.int64], length: int, inverses: NDArray[np.uint64]
     ) -> NDArray[np.uint64]:
-        """Hashes of the runs of `length` steps at these indices; each must fit in its track."""
+        """Hash the runs of `length` steps at these indices; each must fit in its track."""
         return (self.prefixes[places + length] - self.prefixes[places]) * inverses[places]
 
 
@@ -107,7 +107,7 @@ class NoteIndex:
     def longest_runs(
         self, scores: Sequence[Score], least: int = min(SIZES)
     ) -> list[NDArray[np.int64]]:
-        """Length of the longest indexed run from each note, for every note except a track's last.
+        """Return the length of the longest indexed run from each note, except a track's last.
 
         One array (n - 1,) int64 per track of all scores, in notes; 0 if shorter than `least` notes.
         """

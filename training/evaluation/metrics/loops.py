@@ -65,7 +65,7 @@ def _loop(ids: NDArray[np.integer], tokenizer: Remi) -> RepeatedBar | None:
 def loop_nats(
     nats: Sequence[NDArray[np.float64]], repetitions: Sequence[RepeatedBar]
 ) -> dict[int, float]:
-    """Nats per token of each of the repetitions `TIMES`, without Bar tokens; empty without loops.
+    """Return nats per token of each repetition in `TIMES`, without Bar tokens; empty without loops.
 
     `nats` holds, per loop, the nats of each token except the first.
     """

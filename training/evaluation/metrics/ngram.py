@@ -101,7 +101,7 @@ class NGram:
         return result
 
     def nats(self, piece: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
-        """Negative log-likelihood in nats of each token of a piece except the first: (l - 1,)."""
+        """Return the negative log-likelihood (nats) of a piece's tokens but the first: (l - 1,)."""
         return -np.log(self.probabilities(piece)[1:])
 
 
@@ -166,7 +166,7 @@ def ngram_nats(
     tokenizer: Remi,
     pieces: Sequence[NDArray[np.int64]],
 ) -> dict[str, list[NDArray[np.float64]]]:
-    """Nats of n-gram models that are trained on a corpus as it is, and in all transpositions."""
+    """Return nats of n-gram models trained on a corpus as it is, and in all transpositions."""
     size = len(tokenizer.vocabulary.names)
 
     def count(semitones: int) -> Counts:

@@ -27,7 +27,7 @@ class Bin(NamedTuple):
 def nll_by_position(
     nats: Sequence[NDArray[np.float64]], reach: int = 4096, width: int = 256
 ) -> list[Bin]:
-    """Mean negative log-likelihood per bin of `width` tokens, over pieces with `reach` tokens.
+    """Return the mean negative log-likelihood of bins of `width` tokens, up to `reach` tokens.
 
     `nats` holds, per piece, the negative log-likelihood of each token except the first, so entry i
     belongs to the token with index i + 1; NaN if it is not predicted. All bins are means over the
@@ -60,7 +60,7 @@ class Beyond(NamedTuple):
 def beyond_training(
     nats: Sequence[NDArray[np.float64]], trained_length: int, reach: int = 4096
 ) -> Beyond | None:
-    """Means within and beyond the first `trained_length` tokens of pieces with `reach` tokens.
+    """Return means within and beyond the first `trained_length` tokens of pieces with `reach`.
 
     `nats` is as in `nll_by_position`. None if no piece is long enough, or if `reach` is not beyond
     the training length. Source: evaluation of Liutkus et al. (2021).

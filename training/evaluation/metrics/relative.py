@@ -35,7 +35,7 @@ def translation_invariance(
     max_pos: int | None = None,
     max_offset: int | None = None,
 ) -> float:
-    """T of a map (n, n): variance within diagonals, divided by the variance of all scores; 0 to 1.
+    """Return T of a map (n, n): variance within diagonals over the variance of all scores; 0 to 1.
 
     0: a score depends only on the offset (a Toeplitz or constant map); 1: scores do not depend on
     the offset. Only queries from `min_pos` up to but not including `max_pos` count, and offsets
@@ -61,7 +61,7 @@ def monotonicity_violation(
     max_pos: int | None = None,
     max_offset: int | None = None,
 ) -> float:
-    """M of a map (n, n): share of pairs of keys of a query where the farther key scores higher.
+    """Return M of a map (n, n): share of a query's pairs of keys whose farther key scores higher.
 
     0: scores never fall towards the diagonal; 1: they always do; random scores give 1/2. NaN if no
     query has two keys. Queries, offsets, errors and source are as in `translation_invariance`.
@@ -121,7 +121,7 @@ def relativity(
     token: int,
     seeds: Sequence[int],
 ) -> Relativity:
-    """T and M of the maps of a model over `length` positions, for one draw of noise per seed.
+    """Return T and M of a model's maps over `length` positions, for one draw of noise per seed.
 
     See `positional_maps`. Offsets beyond a head's span do not count. Without noise, the figures are
     the same for all seeds.
@@ -208,7 +208,7 @@ class _Probe:
         return self._operation(q, k, v, state, scoring, lengths, **more)
 
     def scores(self) -> Tensor:
-        """(h, l, l)."""
+        """Return the scores (h, l, l)."""
         if isinstance(self._operation, LinearOperation):
             return self._features(self._operation)
         if isinstance(self._operation, DeltaOperation):

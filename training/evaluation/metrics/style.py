@@ -38,7 +38,7 @@ _LONGEST_BAR, _LONGEST_NOTE = 8, 2
 def profiles(
     notes: NDArray[np.int64], is_drum: bool, score: Score, form: Form
 ) -> dict[ProfileName, NDArray[np.float64]]:
-    """Profiles of a track's notes (n, 4), sorted by onset: `onset_drum` for drums, else the others.
+    """Return profiles of a track's notes (n, 4), by onset: `onset_drum` for drums, else the others.
 
     - `time_pitch_diff` (41, 24): ordered pairs of notes less than 4 beats apart, by interval in
       semitones (-20 to 20; larger intervals are not counted) and by time difference in sixths of a
@@ -115,7 +115,7 @@ def style_by_quarter(
 
 
 def mean_style(rows: Sequence[TrackStyle]) -> Mapping[ProfileName, NDArray[np.float64]]:
-    """Mean over tracks for each profile, (quarters,); profiles without tracks are left out."""
+    """Return means over tracks for each profile (quarters,); ones without tracks are left out."""
     by_name: dict[ProfileName, list[NDArray[np.float64]]] = {}
     for row in rows:
         by_name.setdefault(row.profile, []).append(row.similarities)
@@ -196,7 +196,7 @@ def _time_pitch_diff(notes: NDArray[np.int64], resolution: int, form: Form) -> N
 def _near_pairs(
     onsets: NDArray[np.int64], farthest: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Ordered pairs of notes in which the second begins less than `farthest` after the first.
+    """Return ordered pairs of notes, the second beginning less than `farthest` after the first.
 
     Onsets must be sorted. Two simultaneous notes give two pairs.
     """

@@ -87,7 +87,7 @@ def detectable(deviation: float, seeds: int, tests: int) -> float:
 
 
 def seeds_needed(difference: float, deviation: float, tests: int) -> int | None:
-    """Seeds of each row with which `difference` is `detectable`; None if above `MOST_SEEDS`."""
+    """Return the seeds of each row that make `difference` `detectable`; None above `MOST_SEEDS`."""
     low, high = 1, MOST_SEEDS
     if math.isnan(deviation) or not detectable(deviation, high, tests) <= difference:
         return None

@@ -48,7 +48,7 @@ def cifar10(data: Path, name: Split) -> tuple[NDArray[np.uint8], NDArray[np.int6
 
 @cache
 def read_cifar10(data: Path, name: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Images (n, 32, 32, 3) and classes of the files for training or the test, in their order.
+    """Return images (n, 32, 32, 3) and classes of the files of training or the test, in order.
 
     Raises:
         TrainingError: a file is missing or damaged.

@@ -176,7 +176,7 @@ class Raster:
         return replace(self, place=self.place + 1)
 
     def read(self, ids: NDArray[np.integer]) -> tuple[NDArray[np.int64], Raster]:
-        """Row and column (l, 2) of the pixels that are predicted after each of the ids (l,)."""
+        """Return row and column (l, 2) of the pixels that are predicted after each id (l,)."""
         stop = self.place + len(ids)
         return self.task.places[self.place : stop], replace(self, place=stop)
 

@@ -63,7 +63,7 @@ class LoadedImageTask(ImageTask):
 
     @abstractmethod
     def images(self, name: Split) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """Images (n, *shape) of a split, uint8 or float32 from -1 to 1, and their classes (n,).
+        """Return images (n, *shape) of a split, uint8 or float32 from -1 to 1, and classes (n,).
 
         Raises:
             TrainingError: the data are missing or damaged.

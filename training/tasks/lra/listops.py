@@ -61,7 +61,7 @@ class ListOpsTask(SequenceTask):
 
 
 def value_of(tokens: list[int]) -> int:
-    """Value of an expression, 0 to 9; MED is the median without its fraction, SM the sum mod 10.
+    """Return an expression's value, 0 to 9; MED is the median without fraction, SM the sum mod 10.
 
     Raises:
         ValueError: it is not an expression.

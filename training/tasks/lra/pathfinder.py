@@ -105,7 +105,7 @@ def _read(folder: Path, size: int, as_values: bool, index: int) -> Example:
 
 @cache
 def _listed(folder: Path) -> list[tuple[Path, int]]:
-    """Images in the text files of `metadata`, in the order of their numbers, with their classes."""
+    """Return images in the text files of `metadata`, in order of their numbers, with classes."""
     files = sorted(
         (folder / "metadata").glob("*.npy"), key=lambda path: (len(path.name), path.name)
     )

@@ -88,7 +88,7 @@ class SeriesTask(ClassificationTask):
         return in_memory(series)
 
     def _part(self, name: Split) -> list[int]:
-        """Which series of TRAIN belong to a split: of those of a class, every n-th validates."""
+        """Return which series of TRAIN are of a split: of each class, every n-th validates."""
         every = round(1 / self.validation_share) if self.validation_share else 0
         labels = np.array([one.label for one in self._train.series])
         order = generator(0, 0, "data").permutation(len(labels))

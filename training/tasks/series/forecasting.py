@@ -126,7 +126,7 @@ class ForecastingTask(LikelihoodTask):
         return np.stack(rows)
 
     def figures(self, name: Split, nats: NDArray[np.float64]) -> dict[str, float]:
-        """Mean negative logarithm of the density of a value, in the unit of the data, in nats.
+        """Return the mean negative log-density of a value, in the unit of the data, in nats.
 
         `naive` is that of the naive forecast.
         """

@@ -320,7 +320,7 @@ def tokens_of(frames: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _is_token(frames: Tensor) -> Tensor:
-    """Whether the tokens (b, n) of `tokens_of` belong to frames (b, l, k)."""
+    """Return whether the tokens (b, n) of `tokens_of` belong to frames (b, l, k)."""
     counts = frames.long().sum((1, 2)) + frames.shape[1]
     return torch.arange(int(counts.max()), device=frames.device) < counts[:, None]
 

@@ -19,9 +19,9 @@ from training.tasks.transduction.pair_task import START
 NAME = "tokenizer.json"
 END = START + 1
 """Id of the symbol after the last token."""
-_SPECIAL = 2
-_BYTES = 256
-LEAST = _SPECIAL + _BYTES
+_NUM_SPECIAL = 2
+_NUM_BYTES = 256
+LEAST = _NUM_SPECIAL + _NUM_BYTES
 """The smallest vocabulary: start, end and all bytes."""
 _AT_A_TIME = 10_000  # the package needs much memory for each text
 
@@ -48,7 +48,7 @@ class Bpe:
         tokenizer.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = package.decoders.ByteLevel()
         trainer = package.trainers.BpeTrainer(
-            vocab_size=size - _SPECIAL,
+            vocab_size=size - _NUM_SPECIAL,
             initial_alphabet=package.pre_tokenizers.ByteLevel.alphabet(),
             special_tokens=[],
             show_progress=False,
@@ -79,23 +79,22 @@ class Bpe:
     @property
     def num_tokens(self) -> int:
         """Number of ids."""
-        return self._tokenizer.get_vocab_size() + _SPECIAL
+        return self._tokenizer.get_vocab_size() + _NUM_SPECIAL
 
     def encode(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
         """Return the ids (l,) of each text, with start and end."""
         encoded: list[NDArray[np.int32]] = []
         for first in range(0, len(texts), _AT_A_TIME):
-            some = self._tokenizer.encode_batch(list(texts[first : first + _AT_A_TIME]))
-            encoded += [
-                np.array([START, *(number + _SPECIAL for number in one.ids), END], np.int32)
-                for one in some
-            ]
+            batch = list(texts[first : first + _AT_A_TIME])
+            for encoding in self._tokenizer.encode_batch(batch):
+                ids = [START, *(number + _NUM_SPECIAL for number in encoding.ids), END]
+                encoded.append(np.array(ids, np.int32))
         return encoded
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, without start and end; bytes that are no UTF-8 become U+FFFD."""
-        ordinary = range(_SPECIAL, self.num_tokens)
-        return self._tokenizer.decode([number - _SPECIAL for number in ids if number in ordinary])
+        ordinary = range(_NUM_SPECIAL, self.num_tokens)
+        return self._tokenizer.decode([id_ - _NUM_SPECIAL for id_ in ids if id_ in ordinary])
 
 
 def _package() -> Any:  # noqa: ANN401

@@ -148,7 +148,7 @@ class TranslationTask(PairTask):
         return pairs.some(np.flatnonzero(kept))
 
     def most_tokens(self, source: int) -> int:
-        """Largest number of tokens of the translation of a source with a number of tokens."""
+        """Return the most tokens of the translation of a source with a number of tokens."""
         return math.ceil(self.longest_translation * source) + 10
 
     def training_examples(self) -> EncodedPairs:
@@ -289,7 +289,7 @@ class EncodedPairs(Sequence[Pair]):
 
 @torch.inference_mode()
 def likelihood(model: EncoderDecoder, pairs: Sequence[Pair], batch_size: int) -> tuple[float, int]:
-    """Negative log-likelihood of the targets of pairs, in nats, and the number of their tokens."""
+    """Return negative log-likelihoods of the targets, in nats, and the number of tokens."""
     nats, tokens = 0.0, 0
     for part in parts_of(by_length(pairs), batch_size, "likelihood"):
         batch = batch_of([pairs[number] for number in part]).to(model.embedding.weight.device)
