@@ -14,7 +14,7 @@ from pathlib import Path
 
 from latex2mathml.converter import convert
 
-from docs.reference import pages
+from docs.reference import pages, relink
 from docs.results import Figure, read_figures, table_of, tables
 
 FOLDER = Path(__file__).parent
@@ -47,7 +47,8 @@ def assemble(target: Path) -> None:
     shutil.copytree(FOLDER / "pages", target)
     figures = tables(read_figures())
     for path in sorted(target.rglob("*.md")):
-        path.write_text(complete(path.read_text("utf-8"), figures), "utf-8")
+        text = relink(path.read_text("utf-8"), f"docs/pages/{path.relative_to(target).as_posix()}")
+        path.write_text(complete(text, figures), "utf-8")
     for name, text in pages().items():
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)

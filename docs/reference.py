@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import posixpath
 import re
 from dataclasses import MISSING, fields, is_dataclass
 from importlib import import_module
@@ -14,14 +15,16 @@ from relpe.command_line import docstrings
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("app", "relpe", "tokenization", "training")
 DOCUMENTS = {
-    "ARCHITECTURE.md": "architecture.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
-    "GLOSSARY.md": "glossary.md",
-    "CHANGELOG.md": "changes.md",
-    "checkpoints/README.md": "models.md",
+    "ARCHITECTURE.md": "project/architecture.md",
+    "CONTRIBUTING.md": "project/contributing.md",
+    "SECURITY.md": "project/security.md",
+    "GLOSSARY.md": "project/glossary.md",
+    "CHANGELOG.md": "project/changes.md",
+    "checkpoints/README.md": "project/models.md",
 }
-"""Documents of the repository, and their pages below `project`."""
+"""Documents of the repository that are pages too."""
+LINKED = DOCUMENTS | {"training/configs": "reference/configs.md"}
+"""What pages link to in the repository, and the page that the site has in its place."""
 
 
 def pages() -> dict[str, str]:
@@ -39,21 +42,28 @@ def pages() -> dict[str, str]:
         "reference/app.md": api_page("app", homes("app")),
         "reference/tokenization.md": api_page("tokenization", homes("tokenization")),
         "project/files.md": files_page(),
-        **{f"project/{page}": document_page(name) for name, page in DOCUMENTS.items()},
+        **{
+            page: relink((ROOT / name).read_text("utf-8"), name) for name, page in DOCUMENTS.items()
+        },
     }
 
 
-def document_page(name: str) -> str:
-    """Return a document of the repository as a page; links to what the site lacks become text."""
+def relink(text: str, name: str) -> str:
+    """Return a document, named by its path in the repository, with the links of its page.
+
+    Links to files that the site does not have become text.
+    """
 
     def moved(link: re.Match[str]) -> str:
         target, _, place = link["target"].partition("#")
         path = (ROOT / name).parent.joinpath(target).resolve().relative_to(ROOT).as_posix()
-        page = DOCUMENTS.get(path) or f"../{path.removeprefix('docs/pages/')}"
-        is_on_site = path in DOCUMENTS or path.startswith("docs/pages/")
-        return f"[{link['text']}]({page}{place and f'#{place}'})" if is_on_site else link["text"]
+        page = LINKED.get(path) or path.removeprefix("docs/pages/")
+        if page == path:
+            return link["text"]
+        own_page = DOCUMENTS.get(name) or name.removeprefix("docs/pages/")
+        page = posixpath.relpath(page, posixpath.dirname(own_page))
+        return f"[{link['text']}]({page}{place and f'#{place}'})"
 
-    text = (ROOT / name).read_text("utf-8")
     return re.sub(r"\[(?P<text>[^]]+)\]\((?P<target>(?!https?:|#)[^)]+)\)", moved, text)
 
 

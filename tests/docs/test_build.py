@@ -60,8 +60,15 @@ def test_documents_stay_short():
 @pytest.mark.skipif(importlib.util.find_spec("zensical") is None, reason="needs the extra docs")
 def test_the_site_is_built_strictly_and_asks_nobody_else():
     assert main(["build"]) == 0
-    for page in (FOLDER / "build" / "site").rglob("*.html"):
-        fetched = re.findall(
-            r'<(?:script|link|img)\b[^>]*(?:src|href)="(https?:[^"]+)', page.read_text()
+    files = (FOLDER / "build" / "site").rglob("*.html")
+    texts = {path: path.read_text("utf-8") for path in files if path.name != "404.html"}
+    for path, text in texts.items():
+        assert not re.findall(r'<(?:script|link|img)\b[^>]*(?:src|href)="(https?:[^"]+)', text), (
+            path
         )
-        assert not fetched, page
+        for target, anchor in re.findall(
+            r'(?:src|href)="(?!https?:|data:)([^"#?]*)#?([^"]*)"', text
+        ):
+            page = path.parent / target if target else path
+            assert page.exists(), (path, target)
+            assert not anchor or f'id="{anchor}"' in texts[page.resolve()], (path, target, anchor)

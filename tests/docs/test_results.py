@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 
 from docs.build import FOLDER, TABLE
 from docs.results import read_figures, table_of, tables
+from tests.support.options import OPTIONS
 from tests.support.paths import ROOT
 
 LINE = (
@@ -64,3 +66,22 @@ def test_every_table_is_shown_on_one_page_and_has_a_source():
 
 def test_the_table_of_the_readme_is_made_of_these_figures():
     assert table_of(tables(read_figures())["readme"]) in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_the_commands_of_figures_exist_with_their_options():
+    commands = {figure.command for figure in read_figures()} - {""}
+    for command in (part for line in commands for part in line.split("; ")):
+        program, *words = [word for word in shlex.split(command) if "CORPORA=" not in word]
+        options = {word for word in words if word.startswith("--")}
+        paths = [word for word in words if re.match("(training|benchmarks|tests)/", word)]
+        for path in paths:  # capitals stand for what the row of the figure says
+            place = ROOT / path
+            assert (place.parent if place.name.isupper() else place).exists(), command
+        if program in OPTIONS:
+            assert options <= OPTIONS[program][words[0]], command
+        elif words[0] == "-m" and "." in words[1]:
+            source = (ROOT / f"{words[1].replace('.', '/')}.py").read_text("utf-8")
+            for name in (option[2:].replace("-", "_") for option in options):
+                assert re.search(rf"\b{name}_?: ", source), command  # parameters are options
+        else:
+            assert paths, command
