@@ -159,7 +159,9 @@ def test_a_chart_is_played_on_a_midi_port_with_clock_until_it_is_unplugged(brows
 def test_without_web_midi_the_keys_work_and_an_unplugged_keyboard_is_told(browser, address):
     with jamming(browser, address, HEARD, size=(390, 800)) as page:
         page.evaluate("0")
-    with jamming(browser, address, HEARD + "Object.defineProperty(navigator, 'requestMIDIAccess', {});") as page:
+    with jamming(
+        browser, address, HEARD + "Object.defineProperty(navigator, 'requestMIDIAccess', {});"
+    ) as page:
         says(page, "cannot use MIDI keyboards")
         assert jam(page, "midi").is_hidden()
         assert page.part("midi-out").is_hidden()

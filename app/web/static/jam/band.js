@@ -45,6 +45,8 @@ export class Band {
     const [numerator, denominator] = settings.metre.split("/").map(Number);
     this.beats = (4 * numerator) / denominator;
     this.seconds = (this.beats * 60) / settings.tempo;
+    const { tempo, metre, style, chart } = settings;
+    this.about = [`${tempo} bpm`, metre, style, chart?.replace("?", "")].filter(Boolean).join(" · ");
     this.waitsForChord = settings.source === "played";
     this.hearing = Promise.resolve(); // chords are sent one after the other
   }
@@ -194,7 +196,7 @@ export class Band {
     const spare = this.last === null ? [0, 1].flatMap((at) => this.spare.map((notes) => notesOf(shift(notes, (bars.length + at) * beats * UNITS_PER_BEAT)))) : [];
     player.sound.spare = new Map(this.tracks.map((_, index) => [index, spare.filter((_, at) => at % this.tracks.length === index).flat()]));
     const sheet = { sections: [], chords: bars.map(({ chords }) => chords) };
-    player.live({ job: this.id, phase: "composing", busy: false, title: "Jam", subtitle: this.settings.chart ?? "", variations: [{ tracks, timeline, sheet }] });
+    player.live({ job: this.id, phase: "composing", busy: false, title: "Jam", subtitle: this.about, variations: [{ tracks, timeline, sheet }] });
   }
 
   /** Ends with a cadence in the next bar that is not asked for yet; or at once, if that was said before. */

@@ -27,6 +27,7 @@ const STYLE = `
 #jam .jam-keys { display: grid; grid-template-columns: repeat(7, 1fr); gap: 4px; touch-action: none; user-select: none; -webkit-user-select: none; }
 #jam .jam-keys button { display: grid; min-width: 0; min-height: 46px; padding: 3px 0; place-content: center; justify-items: center; border: 1px solid var(--line-strong); border-radius: 8px; background: var(--card); cursor: pointer; touch-action: none; }
 #jam .jam-keys b { font-size: 12.5px; font-weight: 600; letter-spacing: -0.02em; }
+#jam .jam-keys button:nth-child(-n + 7) b { font-size: 11px; }
 #jam .jam-keys kbd { font: 11px/1.2 var(--font); color: var(--quiet); }
 #jam .jam-keys [aria-pressed="true"] { border-color: var(--accent); background: var(--accent); color: var(--on-accent); }
 #jam .jam-keys [aria-pressed="true"] kbd { color: inherit; }
@@ -37,6 +38,9 @@ const STYLE = `
 #jam .jam-wide { grid-column: 1 / -1; }
 #jam .jam-check { display: flex; gap: 8px; align-items: center; }
 #jam input[type="checkbox"] { appearance: auto; width: 16px; height: 16px; accent-color: var(--accent); background-image: none; }
+#desk:has(#jam-tab-button[aria-selected="true"]) #over { display: none; }
+@media (max-width: 860px) { #controls #jam-tab { order: 1; } }
+#jam [hidden] { display: none; }
 #jam :disabled { opacity: 0.55; cursor: default; }
 @media (forced-colors: active) { #jam .jam-keys [aria-pressed="true"] { outline: 3px solid Highlight; } }`;
 
@@ -82,6 +86,7 @@ class Mode {
     });
     const setKey = () => this.keys.setKey(part("key").value);
     setKey();
+    part("energy").value = "0.5";
     part("key").addEventListener("change", setKey);
     const showChart = () => (part("chart").parentElement.hidden = part("source").value !== "chart");
     part("source").addEventListener("change", showChart);
@@ -156,8 +161,9 @@ class Mode {
   show(isPlaying) {
     this.part("go").hidden = isPlaying;
     this.part("end").hidden = !isPlaying;
-    this.part("begin").disabled = isPlaying;
+    this.part("begin").hidden = isPlaying;
     this.part(isPlaying ? "end" : "go").focus({ preventScroll: true });
+    this.part("keys").scrollIntoView({ block: "nearest" });
   }
 
   /** The small counts: bars ahead and late, and the chord. */
