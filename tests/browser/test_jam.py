@@ -59,7 +59,7 @@ def address(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         name = os.environ.get("RELPE_JAM_MODEL")
         if name is None:
-            patch.setattr(jams, "MOST_TOKENS", 160)
+            patch.setattr(jams, "MOST_TOKENS", 60)
         models = Models(name) if name else Models.only(model_of(MultitrackRemi()))
         with served(tmp_path_factory.mktemp("jam"), models=models) as running:
             yield running.address
