@@ -14,7 +14,7 @@ from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.analysis.chords import CHORD_INTERVALS, recognise_chords
 from tokenization.constraints.register import BASSES
 from tokenization.grid import STEPS_PER_BEAT
-from tokenization.plan import Chord
+from tokenization.plan import Chord, PlannedChord
 from tokenization.plan_text import chart_bars, parse_chart
 from tokenization.score import NO_NOTES, Score, Track
 
@@ -108,22 +108,39 @@ def chord_of(keys: Iterable[int]) -> str | None:
 
 
 def varied(bar: Bar, chords: str | None) -> Bar:
-    """Return a bar again, a little softer, its notes moved to the nearest tones of some chords.
-
-    It takes the place of a bar that is late.
-    """
-    planned = parse_chart(chords)[0] if chords else ()
-    tables = [_nearest_tones(of.chord) for of in planned] or [np.arange(128)]
+    """Return a bar again, softer and moved to some chords: in place of one that is late."""
     tracks: list[Track] = []
     for track in bar.score.tracks:
         notes = track.notes.copy()
         notes[:, 3] = np.maximum(notes[:, 3] * 9 // 10, 1)
-        halves = np.minimum(notes[:, 0] * len(tables) // _length(bar), len(tables) - 1)
+        tracks.append(replace(track, notes=notes))
+    return moved(bar._replace(score=bar.score.with_tracks(tracks)), chords)
+
+
+def moved(bar: Bar, chords: str | None, start: int = 0) -> Bar:
+    """Return a bar whose notes from a grid step on are at the nearest tones of some chords.
+
+    Those that sound before end there. Drums stay as they are.
+    """
+    planned = parse_chart(chords)[0] if chords else ()
+    if not planned:
+        return bar
+    tables = [_nearest_tones(of.chord) for of in planned]
+    tracks: list[Track] = []
+    for track in bar.score.tracks:
+        notes = track.notes.copy()
         if not track.is_drum:
-            notes[:, 2] = np.stack(tables)[halves, notes[:, 2]]
+            is_later = notes[:, 0] >= start
+            halves = np.minimum(notes[:, 0] * len(tables) // _length(bar), len(tables) - 1)
+            nearest = np.stack(tables)[halves, notes[:, 2]]
+            notes[:, 2] = np.where(is_later, nearest, notes[:, 2])
+            rest = np.where(is_later, notes[:, 1], start - notes[:, 0])
+            notes[:, 1] = np.minimum(notes[:, 1], rest)
         _, first = np.unique(notes[:, [0, 2]], axis=0, return_index=True)
         tracks.append(replace(track, notes=notes[first]))
-    return bar._replace(score=bar.score.with_tracks(tracks), chords=planned or bar.chords)
+    second = PlannedChord(-(-bar.metre[0] // 2), planned[0].chord)
+    shown = (*bar.chords[:1], second) if start else planned
+    return bar._replace(score=bar.score.with_tracks(tracks), chords=shown)
 
 
 def _length(bar: Bar) -> int:
@@ -140,6 +157,48 @@ def _nearest_tones(chord: Chord | None) -> np.ndarray:
     inside = [(chord.root + above) % 12 for above in CHORD_INTERVALS[chord.quality]]
     tones = pitches[np.isin(pitches % 12, inside)]
     return tones[np.abs(pitches[:, None] - tones).argmin(axis=1)]
+
+
+class Course:
+    """What is asked of one bar after the other: chords, fills and fours.
+
+    Chords are those of a chart, repeated for ever, or those that are played. In fours (`trade`),
+    bass and drums alone play four bars of each eight, and the band answers in the next four, with
+    the chords of the first ones.
+
+    Raises ValueError if the chart is not understood.
+    """
+
+    def __init__(
+        self, chart: str | None = None, *, fill_every: int = 8, trade: bool = False
+    ) -> None:
+        self._chart = None if chart is None else _chart(chart)
+        self._fill_every, self._trade = fill_every, trade
+        self._traded: list[str | None] = [None] * TRADED
+
+    def request(
+        self, number: int, played: str | None, energy: float = USUAL_ENERGY, *, is_last: bool
+    ) -> BarRequest:
+        """Return the request of a bar; `played` are the chords in the bar before it."""
+        chords = played if self._chart is None else self._chart[number % len(self._chart)]
+        if self._trade and self._chart is None:
+            if self.is_rhythm(number - 1):
+                self._traded[(number - 1) % TRADED] = played
+            chords = chords if self.is_rhythm(number) else self._traded[number % TRADED]
+        fill = bool(self._fill_every) and number % self._fill_every == self._fill_every - 1
+        return BarRequest(number, chords, fill, energy, is_last)
+
+    def is_rhythm(self, number: int) -> bool:
+        """Whether bass and drums play a bar alone."""
+        return self._trade and number % (2 * TRADED) < TRADED
+
+    def follows(self, number: int) -> bool:
+        """Whether a bar is under the chords that are played now."""
+        return self._chart is None and (not self._trade or self.is_rhythm(number))
+
+    def played(self, bar: Bar, number: int, *, is_last: bool) -> Bar:
+        """Return a bar as it sounds: with bass and drums alone if the player has the turn."""
+        return _rhythm_alone(bar) if self.is_rhythm(number) and not is_last else bar
 
 
 class _Timed(NamedTuple):
@@ -174,19 +233,16 @@ class Follower:
             bars: after which the music ends; 0: when it is asked to.
             fill_every: how many bars there are from one fill to the next; 0: none.
             clock: whether MIDI clock, start and stop are sent.
-            trade: whether only bass and drums play in the first four bars of each eight; the band
-                answers with the chords of these.
+            trade: whether fours are traded.
             waits: whether the music begins with the first chord that is played.
             keeps: whether the bars that were played are kept.
 
         Raises:
             ValueError: the chart is not understood.
         """
-        self._chart = None if chart is None else _chart(chart)
-        self._num_bars, self._fill_every = bars, fill_every
-        self._clock, self._trade, self._waits = clock, trade, waits
+        self._course = Course(chart, fill_every=fill_every, trade=trade)
+        self._num_bars, self._clock, self._waits = bars, clock, waits
         self._played = PlayedChord()
-        self._traded: list[str | None] = [None] * TRADED
         self._asked: tuple[float, BarRequest] | None = None
         self._ready: tuple[Bar, bool] | None = None
         """The next bar, and whether it is the last one."""
@@ -229,16 +285,8 @@ class Follower:
         played = self._played.symbol(now)
         if self._waits and self._source is None and played is None:
             return None
-        chords = played if self._chart is None else self._chart[number % len(self._chart)]
-        energy, is_answer = USUAL_ENERGY, False
-        if self._trade and self._chart is None:
-            is_answer = number % (2 * TRADED) >= TRADED
-            if (number - 1) % (2 * TRADED) < TRADED:
-                self._traded[(number - 1) % TRADED] = played  # in the bar that sounds now
-            chords = self._traded[number % TRADED] if is_answer else chords
         is_last = self._finishing or 0 < self._num_bars <= number + 1
-        fill = bool(self._fill_every) and number % self._fill_every == self._fill_every - 1
-        asked = BarRequest(number, chords, fill, energy, is_last)
+        asked = self._course.request(number, played, is_last=is_last)
         self._asked = now, asked
         return asked
 
@@ -325,8 +373,7 @@ class Follower:
                 self.late += 1
             else:
                 (bar, is_last), self._ready = self._ready, None
-            if self._trade and not is_last and self.begun % (2 * TRADED) < TRADED:
-                bar = _rhythm_alone(bar)
+            bar = self._course.played(bar, self.begun, is_last=is_last)
             events = sorted(self._events(bar, is_last=is_last))
             start = self._line(self.begun)
             self._queue += (_Timed(start + step * self._step, of) for step, _, of in events)

@@ -147,8 +147,9 @@ class Jam:
                 "quarters per minute"
             )
         self._tempo, self._metre = float(tempo), metre
-        self._tracks = _band(model, band)
-        self._ranks = tokenizer.track_ranks(self._tracks)
+        self.tracks = _band(model, band)
+        """The instruments, without notes."""
+        self._ranks = tokenizer.track_ranks(self.tracks)
         self._bars = 0
         self._recent: deque[list[int]] = deque(maxlen=HEARD)
         """Tokens of the last bars, without their Bar."""
@@ -170,12 +171,12 @@ class Jam:
         # without a prompt, nothing else tells who plays: the model would settle for two or three
         longest = {
             rank: 0 if track.is_drum or track.program in BASSES else 1
-            for rank, track in zip(self._ranks, self._tracks, strict=True)
+            for rank, track in zip(self._ranks, self.tracks, strict=True)
         }
         is_band = families.only_track < 0
         presence = (Presence(longest, longest),) if is_band else ()
         grammar = tokenizer.grammar(
-            tempo="never", time_signature=False, end=False, tracks=self._tracks, write=False
+            tempo="never", time_signature=False, end=False, tracks=self.tracks, write=False
         )
         self._sample: Sample[ConstrainedGrammar]
         self._generation: Generation[ConstrainedGrammar] = Generation(
@@ -298,7 +299,7 @@ class Jam:
             notes = self._tokenizer.decode(self._recent_ids()).num_notes / max(len(self._recent), 1)
         else:
             by_instrument = LEAST_NOTES + energy * (MOST_NOTES - LEAST_NOTES)
-            notes = by_instrument * len(self._tracks) * self._length / (4 * STEPS_PER_BEAT)
+            notes = by_instrument * len(self.tracks) * self._length / (4 * STEPS_PER_BEAT)
         return max(notes * FILL_NOTES if fill else notes, 1.0)
 
     def _unlike_recent(self) -> Distance:
@@ -355,7 +356,7 @@ class Jam:
         notes = {rank: track.notes for rank, track in zip(ranks, score.tracks, strict=True)}
         tracks = (
             replace(track, notes=notes.get(rank, NO_NOTES))
-            for rank, track in zip(self._ranks, self._tracks, strict=True)
+            for rank, track in zip(self._ranks, self.tracks, strict=True)
         )
         return Score(
             STEPS_PER_BEAT,

@@ -22,11 +22,13 @@ from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
 from app.web.assets import SCRIPTS, static
 from app.web.callbacks import Callbacks
+from app.web.callbacks.jams import JamCallbacks
 from app.web.callbacks.settings import ASKED_BY_ROWS, PLANNED
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
 from app.web.session import FIRST_EXAMPLE
 from app.web.tabs.about import ABOUT_SCRIPT, about
+from app.web.tabs.jam import build_jam_tab
 from app.web.tabs.music import (
     CREATIVITY,
     OVER,
@@ -52,6 +54,12 @@ _MASTHEAD = (
 )
 
 
+class Page(gr.Blocks):
+    """The page, with the jams that are played on it."""
+
+    jams: JamCallbacks
+
+
 def build_page(
     models: Models,
     output_folder: Path,
@@ -61,7 +69,7 @@ def build_page(
     sharing: Sharing | None = None,
     soundfont: Path | None = None,
     closing: ExitStack | None = None,
-) -> gr.Blocks:
+) -> Page:
     """Return the page as Gradio blocks; music goes to a folder per session below `output_folder`.
 
     The whole folder is served, and old files in it are removed unless `keep` is set. Start the
@@ -80,11 +88,12 @@ def build_page(
     def mix(request: object) -> dict[str, object]:
         return calls.files.mix(request)
 
-    with gr.Blocks(
+    with Page(
         title=f"{TITLE} · music, continued",
         analytics_enabled=False,
         fill_width=True,
     ) as page:
+        page.jams = calls.jams
         gr.HTML(
             _MASTHEAD,
             elem_id="masthead",
@@ -94,6 +103,7 @@ def build_page(
         with gr.Row(elem_id="desk"):
             with gr.Column(elem_id="controls"), gr.Tabs():
                 music = build_music_tab(models)
+                jam = build_jam_tab(models)
                 study = build_study_tab(studio.studies.model_names)
                 with gr.Tab("About", id="about", elem_id="about-tab"):
                     gr.HTML(
@@ -127,6 +137,7 @@ def build_page(
         view: list[Component] = [roll, results, upload.card, upload.beats]
         view += [music.model, *music.action, *(options[name] for name in OVER)]
         view += [options["bars"], music.form.unit, *(options[name] for name in ONLY_PROMPT)]
+        _on(jam.ended, calls.jams.keep, None, view)
         for read in _wire_upload(calls, upload, view):
             _on(read.then, calls.settings.fill_form, None, filled)
         _wire_form(calls, music, roll, view)

@@ -39,7 +39,7 @@ from app.web.guard.answers import error, gradio_policy
 from app.web.guard.calls import check_call
 from app.web.guard.port import ENDING_SECONDS, served, wait_for_interruption
 from app.web.guard.routes import gradio_route
-from app.web.page import build_page
+from app.web.page import Page, build_page
 from app.web.refusals import short
 from app.web.session import MOST_SESSIONS
 
@@ -131,6 +131,8 @@ def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
     """Return the app of a built page, behind its guard."""
     uploads = Path(get_upload_folder())
     whole = fastapi.FastAPI(openapi_url=None)
+    if isinstance(page, Page):
+        whole.add_api_route("/jam/{name}", page.jams.post, methods=["POST"], response_model=None)
     gr.mount_gradio_app(
         whole,
         page,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from app.server.studio import Studio
 from app.web.callbacks.files import FileCallbacks
 from app.web.callbacks.history import HistoryCallbacks
+from app.web.callbacks.jams import JamCallbacks
 from app.web.callbacks.jobs import JobCallbacks
 from app.web.callbacks.settings import SettingsCallbacks
 from app.web.callbacks.studies import StudyCallbacks
@@ -26,4 +27,5 @@ class Callbacks:
         self.studies = StudyCallbacks(self.view)
         self.history = HistoryCallbacks(self.view)
         self.uploads = UploadCallbacks(self.view, self.settings, max_upload_bytes)
+        self.jams = JamCallbacks(self.view)
         self.jobs = JobCallbacks(self.view, self.settings, self.uploads)

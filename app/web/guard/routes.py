@@ -10,7 +10,7 @@ API = "/gradio_api/"
 MAX_CALL_BYTES = 64_000
 """Maximum size of a call's JSON, which contains no files."""
 MAX_SMALL_BYTES = 4_000
-"""Maximum size of a login, or of a call of the rating page."""
+"""Maximum size of a login, or of a call of a jam or the rating page."""
 FORM_BYTES = 16_000
 """What an upload's form may take beside its file."""
 
@@ -51,6 +51,8 @@ def gradio_route(method: str, path: str, max_upload_bytes: int) -> Route:
             return Route("login", MAX_SMALL_BYTES, is_public=True)
         if name.startswith("upload/"):
             return Route("upload", max_upload_bytes + FORM_BYTES)
+        if name.startswith("/jam/"):
+            return Route(most_bytes=MAX_SMALL_BYTES)
         if name.startswith(_CALLS):
             return Route("call", MAX_CALL_BYTES)
     raise no_route(method, "endpoint")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.compose import jam as jams
-from app.compose.follow import CLOCK, START, STOP, Follower, PlayedChord, chord_of, varied
+from app.compose.follow import CLOCK, START, STOP, Follower, PlayedChord, chord_of, moved, varied
 from app.compose.jam import Bar
 from relpe.models.pointer.config import PointerConfig
 from tests.support.bands import model_of
@@ -162,6 +162,23 @@ def test_the_band_answers_with_the_chords_of_four_bars():
     assert [request.chords for request in requests[4:8]] == ["C", "D", "E", "F"]
     piano = [at for at, message in onsets(sent) if message[0] == 0x91]
     assert min(piano) > 4 * SECONDS
+
+
+@given(NOTES, st.integers(0, 40))
+def test_from_a_step_on_a_bar_is_moved_to_a_chord_and_before_it_is_not(notes, step):
+    before, after = bar(0, notes), moved(bar(0, notes), "C# Fm", step)
+    for one, other in zip(before.score.tracks, after.score.tracks, strict=True):
+        if one.is_drum:
+            assert other == one
+            continue
+        early = other.notes[:, 0] < step
+        assert {*map(tuple, other.notes[early][:, [0, 2, 3]])} <= {
+            *map(tuple, one.notes[:, [0, 2, 3]])
+        }
+        assert (other.notes[early][:, :2].sum(axis=1) <= max(step, 1)).all()
+        in_first = other.notes[:, 0] < 24
+        for half, tones in ((in_first, {1, 5, 8}), (~in_first, {5, 8, 0})):
+            assert {*(other.notes[half & ~early][:, 2] % 12).tolist()} <= tones
 
 
 def test_a_bar_in_place_of_another_one_is_in_its_chords():

@@ -37,6 +37,7 @@ class Player {
   isEdited = false; // the next frame has the same piece after an edit
   isListOpen = false; // the table of tracks, if it can be opened
   along = { job: "" }; // the music that is played while it is written
+  isLive = false; // frames of the browser are shown in place of the server's
   isByKeys = false; // whether the last input came from the keyboard
 
   /** `element`, `trigger`, `server`: as Gradio passes them to the script of an HTML component; `font`: see `Synth`. */
@@ -217,10 +218,10 @@ class Player {
       })),
       chosen,
     );
-    this.renderSound(layers, { splice, end: timeline.end, limit: this.limitOf(bars, pen, splice), isNew: started });
+    this.renderSound(layers, { splice, end: timeline.end, limit: this.isLive ? Infinity : this.limitOf(bars, pen, splice), isNew: started });
     const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
-    this.hands.show(frame.example || !frame.job ? null : scene, { region: this.loopRegion(scene), bpm: frame.prompt?.bpm, canEdit, isBusy: this.isBusy, rows });
+    this.hands.show(frame.example || !frame.job || this.isLive ? null : scene, { region: this.loopRegion(scene), bpm: frame.prompt?.bpm, canEdit, isBusy: this.isBusy, rows });
   }
 
   /** The bars and tracks that were written in a result, so that they are selected again; null: none. */
@@ -260,7 +261,7 @@ class Player {
     part("hint-mix").hidden = !canMix;
     part("open-tracks").setAttribute("aria-expanded", isOpen);
     this.box.classList.toggle("with-table", canChoose && isOpen);
-    this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], hasSound: Boolean(frame.job) && !frame.example, isBusy: this.isBusy, isSolo: isSolo(layers) });
+    this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], hasSound: Boolean(frame.job) && !frame.example && !this.isLive, isBusy: this.isBusy, isSolo: isSolo(layers) });
   }
 
   /** Up to where the music is written, in quarter notes; Infinity if all of it is. */
@@ -403,6 +404,7 @@ class Player {
       this.recording = detail && { ...detail, isNew: !this.recording };
       this.render();
     });
+    onPage("lend-player", ({ detail }) => detail(this));
     onPage("keydown", (event) => this.onKey(event));
     onPage("keyup", (event) => event.key === " " && this.onKey(event));
     onPage("pointerdown", (event) => {
@@ -471,6 +473,19 @@ class Player {
     } else if (event.type === "keydown" && !this.blind.isOpen && /^[1-4]$/.test(event.key)) this.choose(Number(event.key) - 1);
   }
 
+  /** Takes a frame of the server. */
+  accept(frame) {
+    this.latest = frame;
+    if (!this.isLive) this.show(frame);
+  }
+
+  /** Shows a frame that the browser has made, of music that is made while it plays; null: that of the server again. */
+  live(frame) {
+    this.isLive = this.sound.isLive = Boolean(frame);
+    if (!frame) this.sound.spare.clear();
+    if (frame || this.latest) this.show(frame ?? this.latest);
+  }
+
   show(next) {
     const { frame } = this;
     const file = JSON.stringify([next.title, (next.prompt?.tracks ?? []).map((track) => [track.name, track.notes])]);
@@ -520,7 +535,7 @@ function channelsOf(layers, roll) {
 export function start({ props, watch, root, ...gradio }, { font }) {
   const player = new Player({ ...gradio, font: font && root + font });
   const accept = () => {
-    if (props.value) player.show(JSON.parse(JSON.stringify(props.value))); // a plain copy of a reactive value
+    if (props.value) player.accept(JSON.parse(JSON.stringify(props.value))); // a plain copy of a reactive value
   };
   watch("value", accept);
   accept();

@@ -112,7 +112,7 @@ export class Keys {
 
   /** Keys of the computer, while the keys on the screen are shown. */
   onCode(event) {
-    if (!this.isOpen || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(NOT_HERE)) return;
+    if (!this.isOpen || !this.box.getClientRects().length || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(NOT_HERE)) return;
     const semitone = CODES.indexOf(event.code);
     if (semitone < 0 && event.code !== "KeyZ" && event.code !== "KeyX") return;
     event.preventDefault();
@@ -135,7 +135,7 @@ export class Keys {
   }
 }
 
-const NO_MIDI = "This browser cannot use MIDI keyboards: try Chrome, Edge or Firefox, at https or localhost.";
+export const NO_MIDI = "This browser cannot use MIDI keyboards: try Chrome, Edge or Firefox, at https or localhost.";
 const REFUSED = "The browser was not allowed to use MIDI keyboards: allow it in the settings of this page.";
 
 /** Listens to all MIDI keyboards, also to those that are connected later; resolves to a sentence. */
@@ -154,11 +154,14 @@ export async function listenToMidi({ onPress, onRelease, onPedal, onChange }) {
     else if (kind === 8 || kind === 9) onRelease(first, timeStamp);
     else if (kind === 11 && first === 64) onPedal(second, timeStamp);
   };
+  let before = [];
   const connect = () => {
     const inputs = [...access.inputs.values()].filter(({ state }) => state !== "disconnected");
     for (const input of inputs) input.onmidimessage = take;
-    const names = inputs.map(({ name }) => name || "unnamed").join(", ");
-    return inputs.length ? `Listening to ${names}.` : "No MIDI keyboard is connected: plug one in.";
+    const names = inputs.map(({ name }) => name || "unnamed");
+    const gone = before.filter((name) => !names.includes(name)).join(", ");
+    before = names;
+    return (gone && `${gone} was unplugged. `) + (names.length ? `Listening to ${names.join(", ")}.` : "No MIDI keyboard is connected: plug one in.");
   };
   access.onstatechange = () => onChange(connect());
   return connect();

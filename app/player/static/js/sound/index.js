@@ -23,6 +23,8 @@ export class Sound {
   changed = new Map(); // {program, volume} by track, until the edited piece comes
   change = { tempo: 1, semitones: 0 }; // likewise
   willPlay = false; // as soon as the synthesizer is loaded
+  spare = new Map(); // more notes by track, which are heard but not shown
+  isLive = false; // the music is made while it plays: its position is not moved by hand
   isBlind = false; // only rendered sound is played
 
   /** `onMix(isHeard)`: whether the requested mix of the server is now audible, or has failed; `onError(text)`. */
@@ -34,13 +36,19 @@ export class Sound {
     this.rendered = new Rendered(part("sound"), server, { level, onMix, onError, onChange: () => this.animate() });
     this.synth = new Synth(font, { level, onChange: () => this.onSynth() });
     part("volume").addEventListener("input", () => [this.rendered, this.synth].forEach((one) => one.setLevel()));
+    part("midi-out").hidden = !navigator.requestMIDIAccess;
+    part("midi-out").addEventListener("click", async () => {
+      const { MidiOut } = await import("./midi_out.js");
+      this.out ??= await MidiOut.of(this, part("midi-out"), onError);
+      this.update();
+    });
     part("play").addEventListener("click", () => this.toggle());
     part("from-start").addEventListener("click", () => this.jump(0));
     part("from-splice").addEventListener("click", () => this.jump(this.splice));
   }
 
   get level() {
-    return this.part("volume").value ** 2;
+    return this.out?.port ? 0 : this.part("volume").value ** 2;
   }
 
   get hasSynth() {
@@ -74,7 +82,7 @@ export class Sound {
     const isOtherMix = wanted?.key !== this.wanted?.key;
     if (isOther || isEdited) this.changed.clear();
     Object.assign(this, { name, wanted, tracks, tempo, splice, end, limit });
-    this.canPlay = this.hasSynth ? tracks.some(({ notes }) => notes.length) : Boolean(wanted);
+    this.canPlay = this.hasSynth ? this.isLive || tracks.some(({ notes }) => notes.length) : Boolean(wanted);
     this.part("from-splice").hidden = splice <= 0;
     for (const one of ["play", "from-start", "from-splice"]) grey(this.part(one), this.canPlay ? "" : why);
     if (isEdited) this.cursor = tempo.secondsAt(beat);
@@ -95,7 +103,8 @@ export class Sound {
   update(beat) {
     if (this.synth.state !== "ready") return;
     const { tempo, end, limit, changed, change } = this;
-    const tracks = this.tracks.map((track) => ({ ...track, ...changed.get(track.id) }));
+    const tracks = this.tracks.map((track) => ({ ...track, ...changed.get(track.id), notes: [...track.notes, ...(this.spare.get(track.id) ?? [])] }));
+    this.out?.show(tracks, tempo);
     this.synth.show({ tracks, tempo, end: tempo.secondsAt(end), limit: tempo.secondsAt(limit), rate: change.tempo, semitones: change.semitones }, beat);
   }
 
@@ -123,6 +132,7 @@ export class Sound {
     if (synth.state !== "ready" || pitch === null) return false;
     if (program !== this.program) synth.send("setChannel", HAND, { program });
     this.program = program;
+    this.out?.key(pitch, velocity);
     if (velocity) synth.press(HAND, pitch, velocity);
     else synth.send("release", HAND, pitch);
     return true;
@@ -177,6 +187,7 @@ export class Sound {
   }
 
   seek(beat) {
+    if (this.isLive) return;
     const second = this.tempo.secondsAt(beat);
     this.roll.follow = true;
     if (this.isPlaying) this.play(second);
@@ -216,6 +227,8 @@ export class Sound {
     else if (this.wasPlaying) [this.cursor, this.wasPlaying] = [this.tempo.seconds, false]; // it has ended
     this.showTime();
     this.onStep?.();
+    this.out?.step();
+    this.onLive?.();
     if (!this.isPlaying || this.isAwaited) return;
     this.isAwaited = true;
     requestAnimationFrame(() => {

@@ -6,6 +6,7 @@ import { BEND, FIRST_CHANNEL, HAND, ON, WIDTH } from "./score.js";
 
 const TAIL = 2; // seconds after the end in which notes may fade
 const CHASED = 0.1; // seconds: a note that sounds so long after a new position is struck there
+const TICK_BLOCKS = 8; // about 20 ms
 const DEFAULTS = [[0, 0], [7, 100], [10, 64], [11, 127], [64, 0], [101, 0], [100, 0], [6, 2]]; // controllers
 
 class Player extends AudioWorkletProcessor {
@@ -18,6 +19,7 @@ class Player extends AudioWorkletProcessor {
   rate = 1;
   semitones = 0;
   isPlaying = false;
+  blocks = 0; // of samples that were played
   isHeld = false; // waits for music that is not written yet
   laps = 0;
   turn = 0; // number of the latest start or stop by the page
@@ -199,6 +201,7 @@ class Player extends AudioWorkletProcessor {
 
   process(_, [[left, right]]) {
     if (this.isPlaying) this.advance((left.length / sampleRate) * this.rate);
+    if (this.isPlaying && (this.blocks += 1) % TICK_BLOCKS === 0) this.tell(); // hidden pages have no other clock
     for (const [key, samples] of this.fades) {
       if (samples > left.length) this.fades.set(key, samples - left.length);
       else this.release(key >> 7, key & 127);
