@@ -33,8 +33,8 @@ STOP = """() => {
 
 
 UNSEEN = """() => [
-    [".player-play"], [".player-handle.from", "::after"], [".swatch"], ["#controls [role=tab].selected"],
-    ["#controls label.selected"],
+    [".player-play"], [".player-handle.from", "::after"], [".swatch"],
+    ["#controls [role=tab].selected"], ["#controls label.selected"],
   ].filter(([where, mark]) => {
     const style = getComputedStyle(document.querySelector(where), mark);
     const papers = ["rgba(0, 0, 0, 0)", getComputedStyle(document.body).backgroundColor];

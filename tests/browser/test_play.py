@@ -151,8 +151,12 @@ def test_music_is_played_while_it_is_written_if_this_is_ticked(page, model):
 
 def test_keys_of_the_computer_after_a_count_in_become_a_prompt_on_the_grid(page, running):
     page.evaluate(
-        """() => { window.said = []; new MutationObserver(([{ target }]) => said.push(
-        target.textContent)).observe(document.querySelector("[data-play=say]"), { childList: true }); }"""
+        """() => {
+          window.said = [];
+          const note = ([{ target }]) => said.push(target.textContent);
+          new MutationObserver(note).observe(
+            document.querySelector("[data-play=say]"), { childList: true });
+        }"""
     )
     record(page, click="all")
     says(page, "Count-in: 2")
