@@ -112,7 +112,7 @@ def _as_text(name: str, sheet: LeadSheet, accidents: Accidents | None) -> str:
     lines = [
         name,
         f"Bars  {len(sheet.chords):,}",
-        f"Key   {sheet.key or 'none: no pitched notes'}",
+        f"Key   {sheet.key or 'none: fewer than three pitches'}",
         f"Form  {sheet.form or 'none: the piece is too long'}",
         *([""] if rows else []),
     ]

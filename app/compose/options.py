@@ -291,15 +291,7 @@ class MusicOptions:
         0.0,
         "how strongly to avoid repeating bars note for note, from 0 (off) to 1; the effect grows "
         "with each repetition",
-        within((0.0, 1.0)),
-        widget=Widget(
-            "slider",
-            "Avoid repetition",
-            "expert",
-            "How strongly to avoid repeating the previous bar, from 0 (off) to 1. How much comes "
-            "back is about earlier bars.",
-            step=0.05,
-        ),
+        within((0.0, 1.0), page=(0.0, 0.0)),
         letter="r",
     )
     presence: float = option(
@@ -315,16 +307,8 @@ class MusicOptions:
         1.0,
         "how strongly instruments reuse what they play in the prompt, from 0 (off) to 1; applies "
         "to several instruments only",
-        within((0.0, 1.0)),
+        within((0.0, 1.0), page=(1.0, 1.0)),
         only="prompt",
-        widget=Widget(
-            "slider",
-            "Similarity to the prompt",
-            "expert",
-            "How strongly each instrument keeps to its own notes and rhythms of the prompt, for "
-            "several instruments. Whole bars: see How far from the prompt.",
-            step=0.05,
-        ),
         letter="l",
     )
     memory: float = option(
@@ -352,8 +336,8 @@ class MusicOptions:
             "Ending",
             "left",
             "End all notes at the last bar line, come to rest on the tonic in the last bar, or let "
-            "the model end the piece. Automatic: a cadence without a prompt, otherwise bar line.",
-            choices=("Automatic", "Bar line", "Cadence", "Natural"),
+            "the model end the piece. Auto: a cadence without a prompt, otherwise bar line.",
+            choices=("Auto", "Bar line", "Cadence", "Natural"),
         ),
     )
     variations: int = option(
@@ -386,7 +370,7 @@ class MusicOptions:
         0,
         "bars after which the takes so far are ranked and all go on from the best; 0: they are "
         "ranked at the end only",
-        within((0, 4096), scripts=(0, 256)),
+        within((0, 4096), scripts=(0, 256), page=(0, 0)),
         letter="g",
     )
     study: float = option(

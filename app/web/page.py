@@ -23,6 +23,7 @@ from app.web import api as endpoints
 from app.web.assets import SCRIPTS, static
 from app.web.callbacks import Callbacks
 from app.web.callbacks.jams import JamCallbacks
+from app.web.callbacks.events import from_text
 from app.web.callbacks.settings import ASKED_BY_ROWS, PLANNED
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
@@ -48,6 +49,8 @@ _SHOWN = """(...values) => [
   Number(document.querySelector("#player .player")?.dataset.shown ?? 0), ...values.slice(1, %d)
 ]"""
 """Replaces the first value that is sent by the variation that the player shows."""
+_LAST = """() => [document.querySelector("#player .player").dataset.%s]"""
+"""Replaces the value that is sent by the player's last choice of a kind."""
 _MASTHEAD = (
     "<header><div class='mark' aria-hidden='true'><i></i><i></i><i></i></div>"
     f"<h1>{TITLE}</h1><p class='tagline'>Music, continued</p></header>"
@@ -156,8 +159,14 @@ def _wire_player(
 ) -> None:
     """Bind the events of the player and of the results below it."""
     _on(roll.stop, calls.jobs.stop_job)
-    _on(roll.region, calls.uploads.choose_region, None, view, last_only=True)
-    _on(roll.tracks, calls.uploads.choose_tracks, None, view, last_only=True)
+    chosen = gr.Textbox(visible=False)
+    for name, event, choice in (
+        ("region", roll.region, calls.uploads.choose_region),
+        ("tracks", roll.tracks, calls.uploads.choose_tracks),
+        ("select", roll.select, calls.uploads.choose_passage),
+    ):
+        how = {"last_only": True, "checked": False, "js": _LAST % name}
+        _on(event, from_text(choice), chosen, view, **how)
     for event, call in (
         (roll.discard, calls.jobs.discard),
         (roll.undo, calls.history.undo),
@@ -167,7 +176,6 @@ def _wire_player(
         (results.opened, calls.history.adopt),
     ):
         _on(event, call, None, view)
-    _on(roll.select, calls.uploads.choose_passage, None, view, last_only=True)
     _on(roll.edit, calls.uploads.edit, None, view)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.base import AXE_FILE_PATH
 
-from tests.support.browser import box_of, in_focus, opened
+from tests.support.browser import box_of, centre, in_focus, opened
 
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 GREY = """() => [...document.querySelectorAll("#desk :is(button, input):disabled")]
@@ -30,6 +30,17 @@ STOP = """() => {
   };
 }"""
 """The element in focus."""
+
+
+UNSEEN = """() => [
+    [".player-play"], [".player-handle.from", "::after"], [".swatch"],
+    ["#controls [role=tab].selected"], ["#controls label.selected"],
+  ].filter(([where, mark]) => {
+    const style = getComputedStyle(document.querySelector(where), mark);
+    const papers = ["rgba(0, 0, 0, 0)", getComputedStyle(document.body).backgroundColor];
+    return style.backgroundImage === "none" && papers.includes(style.backgroundColor);
+  })"""
+"""Marks whose colour is that of the page."""
 
 
 def finish(page):
@@ -91,6 +102,20 @@ def test_all_states_meet_wcag_fit_the_screen_and_give_reasons(
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name
             found += violations(page, name)
     assert not found, "\n".join(found)
+
+
+def test_forced_colours_and_a_zoom_of_200_percent_hide_nothing(browser, running):
+    half = (640, 360)  # a window of 1280 by 720 pixels
+    with opened(browser, running.address, size=half, forced_colors="active") as page:
+        page.button("Ballad").click()
+        page.phase("prompt")
+        assert page.evaluate(UNSEEN) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= half[0]
+        page.part("stage").evaluate("node => node.scrollIntoView({ block: 'center' })")
+        x, y = centre(page.part("roll"))
+        heights = (y - 100, y, y + 100)
+        names = "([x, ys]) => ys.map((y) => document.elementFromPoint(x, y).dataset.part)"
+        assert page.evaluate(names, [x, heights]) == ["roll"] * 3
 
 
 def tab_stops(page):

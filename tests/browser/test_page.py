@@ -126,6 +126,9 @@ def test_continue_another_try_undo_results_and_discard(page):
     expect(results(page)).to_have_count(3)
     results(page).last.locator("[data-show]").click()
     page.shows("after bar 2", "[data-part=subtitle]")
+    page.context.set_offline(True)
+    page.part("file-midi").click()
+    page.shows("This browser is offline", "[data-part=alert]")
 
 
 DROP = """([songs, place]) => {

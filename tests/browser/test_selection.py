@@ -126,6 +126,11 @@ def test_dragged_bars_of_ticked_tracks_are_written_compared_undone_and_downloade
         mido.MidiFile(file=io.BytesIO(written))
     page.part("play").click()
     page.wait_for_selector(".player.playing")
+    page.part("in-bars").click()  # the bars and tracks that were written
+    selected(page, "bars 3–4")
+    assert works(page) == ["Keep", "Write", "Write"]
+    page.part("undo").click()
+    page.phase("done")
     page.part("undo").click()
     page.phase("prompt")
     selected(page, "bars 3–4")

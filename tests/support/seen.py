@@ -12,7 +12,7 @@ from app.web.tabs.music import FORM
 SOMEONE = SimpleNamespace(session_hash="someone", username=None, client=None)
 OTHER = SimpleNamespace(session_hash="other", username=None, client=None)
 VALUES = {"unit": "bars", "fresh": False} | {
-    name: getattr(MusicOptions(bars=3, seed=5, presence=0, recall=0), name) for name in FORM
+    name: getattr(MusicOptions(bars=3, seed=5, presence=0), name) for name in FORM
 }
 """Values of the form, in the order of its widgets."""
 
@@ -41,7 +41,6 @@ class Seen(NamedTuple):
     unit: Any
     distance: Any
     presence: Any
-    recall: Any
     study: Any
 
 

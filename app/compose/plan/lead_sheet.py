@@ -11,6 +11,7 @@ import numpy as np
 from app.compose.plan.sections import sections_text
 from tokenization.analysis.beats import extend_by_pedal
 from tokenization.analysis.chord_symbols import chord_symbol
+from tokenization.analysis.chords import pitched_notes
 from tokenization.analysis.form import Phrase, find_form
 from tokenization.analysis.keys import key_name
 from tokenization.analysis.plan import analyse
@@ -21,6 +22,8 @@ from tokenization.score import Score
 
 ROW_BARS = 4
 """Bars in a row of a chart."""
+FEWEST_PITCHES = 3
+"""Pitches, octaves apart from each other being one, that tell a key: one or two fit many."""
 AS_BEFORE = "%"
 """A bar with the chords of the bar before it."""
 
@@ -70,7 +73,7 @@ class LeadSheet:
     """Form, key and chords of a piece."""
 
     key: str
-    """Such as `Bb major`; empty without pitched notes."""
+    """Such as `Bb major`; empty with too few pitches to tell."""
     phrases: tuple[Phrase, ...]
     returns: tuple[int, ...]
     """The earlier bar that each bar repeats, from 1; 0 for none."""
@@ -84,7 +87,9 @@ class LeadSheet:
         A notated bar of more than eight quarters is several bars, as for the model. `sections` that
         are known stay as they are, see `find_form`.
         """
-        return cls.of_plan(plan_of(score), sections)
+        sheet = cls.of_plan(plan_of(score), sections)
+        tells = len({*(pitched_notes(score)[:, 2] % 12).tolist()}) >= FEWEST_PITCHES
+        return sheet if tells else replace(sheet, key="")
 
     @classmethod
     def of_plan(cls, plan: Plan, sections: Sequence[Phrase] = ()) -> LeadSheet:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import gradio as gr
 
 from app.compose.fill.passage import DRUMS, Passage
 
 _MOST_BARS = 1_000_000
+Choice = Callable[[gr.EventData, gr.Request], tuple[object, ...]]
+
+
+def from_text(choice: Choice) -> Callable[[object, gr.Request], tuple[object, ...]]:
+    """Return a callback that takes the values of its event as JSON; other text has none."""
+
+    def answer(text: object, request: gr.Request) -> tuple[object, ...]:
+        try:
+            values = json.loads(str(text))
+        except (ValueError, RecursionError):
+            values = None
+        return choice(gr.EventData(None, values), request)
+
+    return answer
 
 
 def values_of(event: gr.EventData) -> dict[str, object]:

@@ -1,6 +1,8 @@
 // The card of an upload.
 export function start({ element, trigger }) {
   let told;
+  let isOpen = false; // the fold, also of the card that replaces this one
+  element.addEventListener("toggle", ({ target }) => (isOpen = target.open), { capture: true });
   element.addEventListener("click", (event) => {
     if (event.target.closest("[data-forget]")) trigger("forget");
     const drums = event.target.closest("[data-drums]");
@@ -8,6 +10,7 @@ export function start({ element, trigger }) {
   });
   // the reason may be out of view, as the form is long
   new MutationObserver(() => {
+    if (isOpen) element.querySelector("details")?.setAttribute("open", "");
     const refused = element.querySelector(".refused");
     if (refused?.textContent !== told) refused?.scrollIntoView({ block: "nearest" });
     told = refused?.textContent;

@@ -20,7 +20,7 @@ function membersOf(group) {
 function rove(group, chosen) {
   const all = membersOf(group);
   if (!all.length) return;
-  const isOn = (one) => one.matches("[aria-pressed=true], [aria-selected=true], [aria-current]");
+  const isOn = (one) => one.matches("[aria-pressed=true], [aria-selected=true], [aria-current=true]");
   const stop = chosen ?? all.find((one) => one.dataset.stop) ?? all.find(isOn) ?? all[0];
   for (const one of all) {
     if (one.tabIndex !== (one === stop ? 0 : -1)) one.tabIndex = one === stop ? 0 : -1;

@@ -57,7 +57,7 @@ def about(models: Models, *, keep: bool = False) -> str:
     kept = "stay there until its owner removes them" if keep else "are removed within a day"
     texts = _HOW.replace("@kept@", kept)
     models_html = f"<div><h2>Models</h2>{cards}</div>"
-    return f"<div class='about'>{models_html}<div class='texts'>{texts}</div></div>"
+    return f"<div class='about'><div class='texts'>{texts}</div>{models_html}</div>"
 
 
 def model_line(models: Models, name: str) -> str:

@@ -442,7 +442,8 @@ def not_of_page(options: MusicOptions) -> str:
         least, most = option.limits.scripts if name == "bars" else option.limits.page
         if value < least or (most is not None and value > most):
             words = name.replace("_", "-" if name in ("top_p", "top_k", "min_p") else " ")
-            wrong.append(f"{words} is {value:g}, expected {least:g} to {most:g}")
+            expected = f"{least:g}" if least == most else f"{least:g} to {most:g}"
+            wrong.append(f"{words} is {value:g}, expected {expected}")
     if not wrong:
         return ""
     return f"The page cannot use these settings: {'; '.join(wrong)}. Use the command relpe replay."

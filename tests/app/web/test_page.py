@@ -12,9 +12,11 @@ import pytest
 
 from app.compose.models import ComputeOptions, Models
 from app.compose.options import OPTIONS
+from app.web.callbacks.events import from_text, values_of
 from app.web.page import build_page
 from app.web.tabs.music import TITLES
 from relpe.models.checkpoint import save_model
+from tests.support.seen import SOMEONE
 
 SCRIPTED = {*OPTIONS, "last_bar", "beats", "model", "Run", "first_bar"}
 SCRIPTED |= {"tracks", "instrument", "rest"}
@@ -88,7 +90,14 @@ def test_gradio_sees_the_request_of_each_callback(calls):
         calls.jobs.compose,
         calls.jobs.stop_job,
         calls.history.leave,
-        calls.uploads.choose_region,
+        from_text(calls.uploads.choose_region),
     ):
         assert gr.Request in get_type_hints(call).values()
     assert gr.EventData in get_type_hints(calls.uploads.choose_region).values()
+
+
+@pytest.mark.parametrize(
+    ("text", "values"), [('{"first": 1}', {"first": 1}), ("[", {}), (None, {})]
+)
+def test_a_choice_is_sent_as_text(text, values):
+    assert from_text(lambda event, _: (values_of(event),))(text, SOMEONE) == (values,)

@@ -46,6 +46,10 @@ class Player {
     const { part } = this;
     this.box = part("player");
     this.trigger = trigger;
+    const choose = (name, values) => {
+      this.box.dataset[name] = JSON.stringify(values); // the last choice: Gradio would repeat the first one
+      trigger(name, values);
+    };
     this.server = new Server(server);
     const onError = (text) => {
       this.frame.alert = text;
@@ -65,14 +69,14 @@ class Player {
       },
     });
     this.asked = new AskedRows(part, this.roll, { onAsk: (asked) => trigger("plan", asked) });
-    this.region = new PromptRegion(part, this.roll, { onChange: (bars) => trigger("region", bars) });
+    this.region = new PromptRegion(part, this.roll, { onChange: (bars) => choose("region", bars) });
     this.selection = new Selection(part, this.roll, {
       // bars of a result belong to another piece than the prompt
-      onChange: (chosen) => trigger("select", { ...chosen, ...(this.frame.phase === "done" ? { variation: this.chosen } : {}) }),
+      onChange: (chosen) => choose("select", { ...chosen, ...(this.frame.phase === "done" ? { variation: this.chosen } : {}) }),
     });
     this.tracks = new TrackList(part("tracks"), {
       onMix: () => this.render(),
-      onChoice: (ids) => trigger("tracks", ids),
+      onChoice: (ids) => choose("tracks", ids),
       onWork: (written, rests) => this.selection.setTracks(written, rests),
       onSound: (row) => this.hands.trackSound.toggle(row),
     });

@@ -15,6 +15,7 @@ export function start({ element, props, watch, trigger, server }) {
   let playing = ""; // the id of the card that is to be played once it is shown
 
   const list = element.querySelector("ul");
+  const player = document.querySelector("#player .player");
   const say = (text) => (element.querySelector("[role=alert]").textContent = text);
   const isKnown = ({ job }) => value.known.includes(job);
   const fileOf = ({ name, midi }) => new File([midi], `${name.replace(NAME, "-")}.mid`);
@@ -40,11 +41,12 @@ export function start({ element, props, watch, trigger, server }) {
 
   /** Adds the cards of the result that is shown, if they are new. */
   async function add() {
+    const now = Date.now();
     for (const { job, variation, ...made } of value.cards) {
       const id = `${job}/${variation}`;
       if (cards.some((card) => card.id === id)) continue;
-      const card = { id, job, variation, ...made, when: Date.now() - variation, star: false, midi: new Blob(), settings: "" };
-      cards.unshift(card);
+      const card = { id, job, variation, ...made, when: now - variation, star: false, midi: new Blob(), settings: "" };
+      cards = [...cards, card].sort((one, other) => other.when - one.when);
       render();
       try {
         card.midi = await (await contentOf(job, variation, "midi")).blob();
@@ -59,6 +61,7 @@ export function start({ element, props, watch, trigger, server }) {
 
   function make(card) {
     const item = document.createElement("li");
+    item.dataset.id = card.id;
     item.innerHTML =
       "<button type='button' data-show><b hidden>best</b><time></time><small></small></button><input maxlength='60' aria-label='Name of the result' title='Change the name'>" +
       "<button type='button' data-play title='Play'>▶</button><button type='button' data-star title='Star: deleted last when 50 MB are full'></button><a>MIDI</a>";
@@ -100,9 +103,15 @@ export function start({ element, props, watch, trigger, server }) {
     const seen = cards.filter(({ job }) => !value.discarded.includes(job));
     const focus = list.contains(document.activeElement) ? [...list.querySelectorAll("button, input, a")].indexOf(document.activeElement) : -1;
     list.replaceChildren(...seen.map(make));
-    seen.forEach((card, at) => card.job === value.job && list.children[at].setAttribute("aria-current", "true"));
+    mark();
     if (focus >= 0) list.querySelectorAll("button, input, a")[focus]?.focus();
     element.querySelector("section").hidden = !seen.length;
+  }
+
+  /** Marks the card of the variation that the player shows. */
+  function mark() {
+    const { shown } = player.dataset;
+    for (const item of list.children) item.ariaCurrent = String(item.dataset.id === `${value.job}/${shown}`);
   }
 
   /** Shows a result again; one that the server has no more is uploaded. */
@@ -138,6 +147,7 @@ export function start({ element, props, watch, trigger, server }) {
   load().then((kept) => (cards = [...cards, ...kept.filter(({ id }) => !cards.some((card) => card.id === id))])).catch(() => say(NOT_KEPT)).finally(render);
   watch("value", accept);
   accept();
+  new MutationObserver(mark).observe(player, { attributeFilter: ["data-shown"] });
   open(trigger);
 }
 

@@ -43,6 +43,7 @@ def test_bars_between_eighths_and_those_of_drums_return():
     sheet = LeadSheet.of(Score(12, (Track.of(beat, is_drum=True),)))
     assert (sheet.key, sheet.form, list(sheet.rows())) == ("", "A4", [])
     assert sheet.returns == (0, 1, 2, 3)
+    assert LeadSheet.of(Score(12, (Track.of(beat),))).key == ""  # one pitch fits many
 
 
 def test_the_tail_of_the_last_note_belongs_to_its_bar():

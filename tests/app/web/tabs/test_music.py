@@ -10,6 +10,7 @@ from app.web.tabs.music import (
     FORM,
     key_problem,
     mood_of,
+    not_of_page,
     roll_dice,
     widget_values,
 )
@@ -28,6 +29,11 @@ def test_settings_of_a_piece_fill_the_form():
     assert (filled["bars"].value, filled["variations"]) == (40.0, 2)
     long = widget_values(MusicOptions(bars=200))[3]
     assert (long.value, long.maximum) == (200, 200)
+
+
+def test_settings_without_a_field_are_refused():
+    assert not_of_page(MusicOptions()) == ""
+    assert ": repetition is 0.5, expected 0. Use" in not_of_page(MusicOptions(repetition=0.5))
 
 
 def test_creativity_names_its_settings():

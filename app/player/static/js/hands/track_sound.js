@@ -48,8 +48,7 @@ export class TrackSound {
     this.id = row.id;
     this.box.hidden = false;
     this.show([row], this.isBusy);
-    const { bottom, top } = this.box.parentElement.getBoundingClientRect();
-    this.box.style.bottom = `${bottom - Math.max(top, this.opener.getBoundingClientRect().top) + 6}px`;
+    this.box.scrollIntoView({ block: "nearest" });
     (row.program === undefined ? part("track-volume") : program).focus();
   }
 
