@@ -87,7 +87,8 @@ class _OnHub(PyTorchModelHubMixin):
         if not folder.is_dir():
             files = ["model.json", "model*.safetensors", *CARRIED]
             given = {name: options[name] for name in _DOWNLOAD}
-            folder = Path(snapshot_download(model_id, allow_patterns=files, **given))
+            # the caller chooses the revision; nothing that is downloaded is unpickled
+            folder = Path(snapshot_download(model_id, allow_patterns=files, **given))  # nosec B615
         loaded = cls.load(folder)
         model: Any = cls(loaded.config)  # pyright: ignore[reportCallIssue]
         model.load_state_dict(loaded.state_dict())

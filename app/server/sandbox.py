@@ -211,7 +211,7 @@ class _Worker:
             if request is not None:
                 pickle.dump(request, self._requests, pickle.HIGHEST_PROTOCOL)
                 self._requests.flush()
-            answer = pickle.load(self._answers)
+            answer = pickle.load(self._answers)  # nosec B301 - of the program's own worker
         except (OSError, ValueError, EOFError, pickle.UnpicklingError) as error:
             if late.is_set():
                 raise LimitError(f"takes over {seconds:g} s") from None
@@ -250,7 +250,7 @@ def serve(max_bytes: int, preload: Sequence[str]) -> None:
             answers.write(answer)
             answers.flush()
             try:
-                function, arguments, named = pickle.load(requests)
+                function, arguments, named = pickle.load(requests)  # nosec B301 - of the page
             except EOFError:
                 return
             answer = _answer(function, arguments, named)
@@ -268,7 +268,8 @@ def _answer(function: Callable[..., object], arguments: Any, named: Any) -> byte
     except Exception as error:  # noqa: BLE001 - raised by the caller
         error.add_note("".join(traceback.format_exception(error)))
         try:
-            result = "raised", pickle.loads(pickle.dumps(error))  # some errors cannot be pickled
+            # some errors cannot be pickled
+            result = "raised", pickle.loads(pickle.dumps(error))  # nosec B301 - its own
         except Exception:  # noqa: BLE001
             result = "raised", RuntimeError(f"{type(error).__name__}: {error}")
         return pickle.dumps(result)

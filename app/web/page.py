@@ -22,8 +22,8 @@ from app.server.studio import Sharing, Studio
 from app.web import api as endpoints
 from app.web.assets import SCRIPTS, static
 from app.web.callbacks import Callbacks
-from app.web.callbacks.jams import JamCallbacks
 from app.web.callbacks.events import from_text
+from app.web.callbacks.jams import JamCallbacks
 from app.web.callbacks.settings import ASKED_BY_ROWS, PLANNED
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example

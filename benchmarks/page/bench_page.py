@@ -68,10 +68,7 @@ def page_and_browser(port: int) -> Iterator[tuple[str, Browser]]:
 
 
 def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, float, float]:
-    """Return seconds until the page is drawn; from upload to report; from click to first note; to card.
-
-    The last wait is that from the upload to the card of the continuation.
-    """
+    """Return seconds: until drawn; upload to report; click to first note; upload to card."""
     begin = time.perf_counter()
     page.goto(address)
     page.wait_for_selector(".player-roll")

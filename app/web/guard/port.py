@@ -75,5 +75,5 @@ def _listen(host: str, port: int | None) -> socket.socket:
 def _address(listening: socket.socket, host: str) -> str:
     """Return the address at which a browser on this machine finds the page."""
     name = host.strip("[]")
-    name = {"0.0.0.0": "localhost", "::": "localhost"}.get(name, name)
+    name = "localhost" if name in ("0.0.0.0", "::") else name  # nosec B104 - compared, not bound
     return f"http://{f'[{name}]' if ':' in name else name}:{listening.getsockname()[1]}/"
