@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from app.errors import CommandError
 from app.files import check_folder
 from app.server.memory.heap import limit_heaps
 from app.web.guard.arguments import accounts_of, add_address, announce, check_address, not_served
+from relpe.command_line import install
 
 if TYPE_CHECKING:
     from app.compose.models import AskedFor
@@ -67,6 +69,11 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
         "%(default)g; 0: no limit)",
     )
     add_shared(parser, "--soundfont")
+    parser.add_argument(
+        "--mcp",
+        action="store_true",
+        help="also serve the tools of relpe mcp to agents, at /mcp of the page",
+    )
     parser.set_defaults(run=ui_command)
 
 
@@ -85,6 +92,8 @@ def ui_command(options: argparse.Namespace) -> None:
             ) from error
     if folder is None and (options.keep_days or options.keep_size):
         raise CommandError("--keep-days and --keep-size require --output-dir")
+    if options.mcp and find_spec("mcp") is None:
+        raise CommandError(f"--mcp: mcp is not installed; {install('mcp')}")
     accounts = accounts_of(options)
     if options.soundfont is not None:
         from app.audio.synth.soundfont import open_soundfont
@@ -107,6 +116,7 @@ def ui_command(options: argparse.Namespace) -> None:
         soundfont=options.soundfont,
         sharing=Sharing(max_waiting=options.max_queue, max_seconds=options.max_seconds),
         open_browser=options.open,
+        mcp=options.mcp,
     )
     try:
         launch(models, serving, announce)
