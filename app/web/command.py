@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from app.errors import CommandError
 from app.files import check_folder
 from app.server.memory.heap import limit_heaps
 from app.web.guard.arguments import accounts_of, add_address, announce, check_address, not_served
-from relpe.command_line import install
 
 if TYPE_CHECKING:
     from app.compose.models import AskedFor
@@ -92,8 +90,6 @@ def ui_command(options: argparse.Namespace) -> None:
             ) from error
     if folder is None and (options.keep_days or options.keep_size):
         raise CommandError("--keep-days and --keep-size require --output-dir")
-    if options.mcp and find_spec("mcp") is None:
-        raise CommandError(f"--mcp: mcp is not installed; {install('mcp')}")
     accounts = accounts_of(options)
     if options.soundfont is not None:
         from app.audio.synth.soundfont import open_soundfont

@@ -60,7 +60,7 @@ def main(prompt: Path = Path("examples/ballad.mid"), visits: int = 5, port: int 
     """Print the median of each wait."""
     address = f"http://127.0.0.1:{port}"
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "app", "ui", "--port", str(port)]
+    command = [sys.executable, "-m", "relpe", "ui", "--port", str(port)]
     with (
         subprocess.Popen(command, stderr=subprocess.DEVNULL) as server,
         sync_playwright() as driver,

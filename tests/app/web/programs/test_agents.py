@@ -146,7 +146,7 @@ def test_the_page_serves_agents_behind_its_login(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_serves_agents_on_standard_input(tmp_path):
-    command = ["-m", "app", "mcp", "--model", "piano", "--output-dir", str(tmp_path)]
+    command = ["-m", "relpe", "mcp", "--model", "piano", "--output-dir", str(tmp_path)]
     server = StdioServerParameters(command=sys.executable, args=command, cwd=ROOT)
     midi = (ROOT / "examples" / "ballad.mid").read_bytes()
     _, answers = session(stdio_client(server), *chain(midi)[:3], chain(midi)[4])
