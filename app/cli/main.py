@@ -30,6 +30,7 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "ui": Command("serve the web page", "app.web.command:add_ui", "page"),
+    "mcp": Command("serve tools to an agent", "app.web.programs.command:add_mcp", "page"),
     "continue": Command("continue a MIDI file", "app.cli.music:add_continue", "music"),
     "fill": Command(
         "write some bars and tracks of a MIDI file again", "app.cli.music:add_fill", "music"

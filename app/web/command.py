@@ -67,6 +67,11 @@ def add_ui(parser: argparse.ArgumentParser) -> None:
         "%(default)g; 0: no limit)",
     )
     add_shared(parser, "--soundfont")
+    parser.add_argument(
+        "--mcp",
+        action="store_true",
+        help="also serve the tools of relpe mcp to agents, at /mcp of the page",
+    )
     parser.set_defaults(run=ui_command)
 
 
@@ -107,6 +112,7 @@ def ui_command(options: argparse.Namespace) -> None:
         soundfont=options.soundfont,
         sharing=Sharing(max_waiting=options.max_queue, max_seconds=options.max_seconds),
         open_browser=options.open,
+        mcp=options.mcp,
     )
     try:
         launch(models, serving, announce)

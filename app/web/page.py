@@ -19,7 +19,6 @@ from app.compose.tracks import instrument_names
 from app.player import assets as player
 from app.server.downloads import MENU
 from app.server.studio import Sharing, Studio
-from app.web import api as endpoints
 from app.web.assets import SCRIPTS, static
 from app.web.callbacks import Callbacks
 from app.web.callbacks.events import from_text
@@ -27,6 +26,7 @@ from app.web.callbacks.jams import JamCallbacks
 from app.web.callbacks.settings import ASKED_BY_ROWS, PLANNED
 from app.web.cards import RESULTS_SCRIPT
 from app.web.examples import finished_example
+from app.web.programs import api as endpoints
 from app.web.session import FIRST_EXAMPLE
 from app.web.tabs.about import ABOUT_SCRIPT, about
 from app.web.tabs.jam import build_jam_tab

@@ -12,16 +12,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
+from hmac import compare_digest
 from pathlib import Path
+from secrets import token_urlsafe
 from urllib.parse import urlsplit
 
 import fastapi
 import gradio as gr
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from gradio.routes import App
 from gradio.utils import get_upload_folder
-from starlette.requests import Request
 from starlette.routing import Mount
 
 from app.compose.models import Models
@@ -32,20 +32,23 @@ from app.server.store import prune, remove_raw
 from app.server.studio import Sharing
 from app.server.temporary import is_running, make_room, private_folder, running
 from app.server.uploads import READER
-from app.web import api as endpoints
 from app.web.assets import PAGE_STYLE, SCRIPTS, theme
 from app.web.guard import Guard, Hosts
-from app.web.guard.answers import error, gradio_policy
+from app.web.guard.answers import gradio_policy
 from app.web.guard.calls import check_call
 from app.web.guard.port import ENDING_SECONDS, served, wait_for_interruption
 from app.web.guard.routes import gradio_route
 from app.web.page import Page, build_page
-from app.web.refusals import short
+from app.web.programs.api import calls_of
+from app.web.programs.tools import Programs
+from app.web.programs.v1 import answer_invalid, http_app
 from app.web.session import MOST_SESSIONS
 
 THREADS = 40
 """Threads for short calls; each job has one more."""
 SECONDS_BETWEEN_PRUNINGS = 600.0
+COOKIES = ("access-token-", "access-token-unsecure-")
+"""Beginnings of the names of the cookies of Gradio's login."""
 SECONDS_BETWEEN_RETURNS = 60.0
 """Interval at which unused memory is returned."""
 _log = logging.getLogger(__name__)
@@ -76,6 +79,8 @@ class Serving:
     soundfont: Path | None = None
     """None: the General MIDI one of pretty_midi."""
     open_browser: bool = False
+    mcp: bool = False
+    """Whether agents find the tools at /mcp."""
 
 
 def launch(
@@ -130,14 +135,21 @@ def open_page(page: gr.Blocks, music: Path, serving: Serving | None = None) -> I
 def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
     """Return the app of a built page, behind its guard."""
     uploads = Path(get_upload_folder())
+    calls = calls_of(page)
+    programs = Programs(calls, uploads, lambda cookies: _account_of(page.app, cookies))
     whole = fastapi.FastAPI(openapi_url=None)
     if isinstance(page, Page):
         whole.add_api_route("/jam/{name}", page.jams.post, methods=["POST"], response_model=None)
+    whole.mount("/v1", http_app(programs))
+    if serving.mcp:
+        from app.web.programs.agents import add_agents
+
+        add_agents(whole, programs)
     gr.mount_gradio_app(
         whole,
         page,
         path="/",
-        app_kwargs={"exception_handlers": {RequestValidationError: _answer_invalid}},
+        app_kwargs={"exception_handlers": {RequestValidationError: answer_invalid}},
         auth=list(serving.accounts) or None,
         root_path=serving.root_path,
         allowed_paths=[str(music.resolve())],
@@ -150,14 +162,16 @@ def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
         theme=theme(),
         css_paths=(player.COLOURS, player.STYLE, PAGE_STYLE),
     )
-    (mounted,) = (route.app for route in whole.routes if isinstance(route, Mount))
-    assert isinstance(mounted, App)
-    page.app = mounted
+    last = whole.routes[-1]
+    assert isinstance(last, Mount)
+    assert isinstance(last.app, App)
+    page.app = mounted = last.app
     return Guard(
         whole,
         route_of=partial(gradio_route, max_upload_bytes=serving.max_upload_bytes),
-        is_known=partial(_has_logged_in, mounted),
-        health=endpoints.health_of(page),
+        is_known=lambda cookies: mounted.auth is None or _account_of(mounted, cookies) is not None,
+        cookie_of=partial(_cookie_of, mounted),
+        health=calls.health,
         hosts=Hosts.of(serving.host, serving.allowed_hosts, serving.root_path),
         policy=gradio_policy,
         modules=(player.MODULES, SCRIPTS, player.sound_bank(serving.soundfont)),
@@ -168,18 +182,23 @@ def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
     )
 
 
-def _has_logged_in(app: App, cookies: Mapping[str, str]) -> bool:
-    """Return whether cookies are those of a login to Gradio's app, or it needs none."""
-    names = (f"access-token-{kind}{app.cookie_id}" for kind in ("", "unsecure-"))
-    return app.auth is None or any(cookies.get(name) in app.tokens for name in names)
+def _account_of(app: App, cookies: Mapping[str, str]) -> str | None:
+    """Return the account whose login to Gradio's app has these cookies, or None."""
+    tokens = (cookies.get(f"{cookie}{app.cookie_id}", "") for cookie in COOKIES)
+    return next((app.tokens[token] for token in tokens if token in app.tokens), None)
 
 
-async def _answer_invalid(_: Request, problem: Exception) -> JSONResponse:
-    """Answer a call whose values have wrong types; FastAPI would return all of them."""
-    errors = problem.errors() if isinstance(problem, RequestValidationError) else []
-    first = errors[0] if errors else {"loc": ("", "call"), "msg": "it is malformed"}
-    name = short(".".join(str(part) for part in first["loc"][1:]))
-    return JSONResponse(error(f"{name}: {first['msg']}"), 422)
+def _cookie_of(app: App, account: str, password: str) -> str | None:
+    """Return the cookie of a login with a password, or None if it is wrong."""
+    passwords = app.auth if isinstance(app.auth, dict) else {}
+    if account not in passwords:
+        return None
+    if not compare_digest(passwords[account].encode(), password.encode()):
+        return None
+    token = next((token for token, name in app.tokens.items() if name == account), "")
+    token = token or token_urlsafe(16)
+    app.tokens[token] = account
+    return f"{COOKIES[-1]}{app.cookie_id}={token}"
 
 
 @contextmanager

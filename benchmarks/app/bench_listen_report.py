@@ -29,7 +29,7 @@ def main(listeners: int = 40) -> None:
         folder = Path(place)
         write_study(folder, CONDITIONS, prompts=8)
         answer_all(folder, {"real": 0.8, "shuffled notes": -1.5}, listeners=listeners)
-        command = [sys.executable, "-m", "app", "listen-report", str(folder)]
+        command = [sys.executable, "-m", "relpe", "listen-report", str(folder)]
         begin = time.perf_counter()
         subprocess.run(
             command,

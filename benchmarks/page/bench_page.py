@@ -50,7 +50,7 @@ def wait_for_server(address: str) -> None:
 def page_and_browser(port: int) -> Iterator[tuple[str, Browser]]:
     """Start the page with the released models, and Chromium; yields the address and the browser."""
     address = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "app", "ui", "--port", str(port)]
+    command = [sys.executable, "-m", "relpe", "ui", "--port", str(port)]
     with (
         subprocess.Popen(command, stderr=subprocess.DEVNULL) as server,
         sync_playwright() as driver,

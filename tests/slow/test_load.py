@@ -54,7 +54,7 @@ def program(log: Path, temporary: Path | None = None) -> Iterator[Program]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "app", "ui", "--port", str(port)]
+    command = [sys.executable, "-m", "relpe", "ui", "--port", str(port)]
     environment = os.environ | ({"TMPDIR": str(temporary)} if temporary else {})
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import gradio as gr
 import pytest
-from gradio import events
 from starlette.testclient import TestClient
 
 from app.compose.models import Models
+from app.server.studio import Studio
 from app.web.page import build_page
+from app.web.programs import api as endpoints
 from app.web.serving import Serving, guarded
 from tests.support import fakes
 
@@ -63,12 +64,9 @@ def guarded_page(folder: Path, **how: object) -> Iterator[GuardedPage]:
 
 def guard_of(blocks: gr.Blocks, **how: object) -> Guard:
     """The guard of any blocks."""
-
-    def health() -> dict[str, object]:
-        return {}
-
+    models = Models.only(cast("MusicModel", fakes.FakeModel()))
     with blocks:
-        events.api(health, api_name="health", queue=False)
+        endpoints.add(Studio(models, Path()), LARGEST)
     return guarded(blocks, Path(), replace(Serving(), **how))
 
 

@@ -96,7 +96,7 @@ def running(folder: Path, *options: str) -> Iterator[Running]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "app", "listen", str(folder), "--port", str(port), *options]
+    command = [sys.executable, "-m", "relpe", "listen", str(folder), "--port", str(port), *options]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None

@@ -36,13 +36,14 @@ def check_call(body: bytes, uploads: Path) -> None:
         elif isinstance(value, dict):
             left += value.values()
             path = value.get("path")
-            if isinstance(path, str) and path and not _is_file_in(uploads, path):
+            if isinstance(path, str) and path and not is_file_in(uploads, path):
                 raise RefusedError(
                     400, "found a file that was not uploaded, expected an upload; upload it first"
                 )
 
 
-def _is_file_in(folder: Path, path: str) -> bool:
+def is_file_in(folder: Path, path: str) -> bool:
+    """Whether a path is that of a file in a folder, also after all links."""
     try:
         real = Path(path).resolve(strict=True)
         return real.is_relative_to(folder.resolve()) and stat.S_ISREG(real.stat().st_mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -62,6 +63,7 @@ class Guard:
         max_upload_bytes: int = 0,
         root_path: str = "",
         make_room: Callable[[], object] = lambda: None,
+        cookie_of: Callable[[str, str], str | None] = lambda *_: None,
     ) -> None:
         """Put a guard in front of `app`.
 
@@ -77,9 +79,11 @@ class Guard:
             max_upload_bytes: maximum size of an uploaded file.
             root_path: the page's path behind a proxy, which may be part of paths.
             make_room: called before a file is uploaded.
+            cookie_of: returns the cookie of a login with an account and its password, or None.
         """
         self.app, self.route_of, self.is_known, self.health = app, route_of, is_known, health
         self.hosts, self.check_call, self.make_room = hosts, check_call, make_room
+        self.cookie_of = cookie_of
         self.passwords = Recent(MAX_LOGINS, LOGIN_SECONDS)
         self.uploads = Recent(UPLOADS * max_upload_bytes, UPLOAD_SECONDS)
         self._policy, self._modules, self._root = policy, modules, root_path
@@ -100,7 +104,7 @@ class Guard:
                 return
             route = self.route_of(method, path)
             if not (route.is_public or self.is_known(cookie_parser(headers.get("cookie", "")))):
-                raise RefusedError(401, "found no login, expected one; log in first")
+                self._log_in(headers, address_of(scope.get("client")))
             if path == "/":
                 del headers["accept-encoding"]  # the guard reads the page
             if int(headers.get("content-length", "0")) > route.most_bytes:
@@ -126,6 +130,31 @@ class Guard:
             _log.exception("a request failed")
             await answer(send, 400, error(FAILED))
 
+    def _log_in(self, headers: MutableHeaders, address: str) -> None:
+        """Replace account and password of HTTP's Basic authentication by the cookie of a login.
+
+        Raises RefusedError if there are none, or they are wrong.
+        """
+        kind, _, words = headers.get("authorization", "").partition(" ")
+        if kind.lower() != "basic":
+            raise RefusedError(401, "found no login, expected one; log in first")
+        self._check_password(address)
+        try:
+            account, _, password = base64.b64decode(words).decode().partition(":")
+        except ValueError:
+            account = password = ""
+        cookie = self.cookie_of(account, password)
+        if cookie is None:
+            raise RefusedError(401, "account or password is wrong; log in with others")
+        self.passwords.forget(address)
+        del headers["authorization"]
+        headers["cookie"] = cookie
+
+    def _check_password(self, address: str) -> None:
+        """Count a password. Raises RefusedError if there were too many wrong ones."""
+        self.passwords.check(address, f"found {MAX_LOGINS} wrong passwords within a minute")
+        self.passwords.add(address)
+
     async def _answer(self, path: str, send: Send, *, zipped: bool) -> bool:
         """Answer a health check, or a request for a module; return whether it was one."""
         if path == HEALTH:
@@ -145,7 +174,7 @@ class Guard:
     async def _pass(self, scope: Scope, body: Body, sent: Sent, route: Route) -> None:
         """Pass a request to the page, if its address is within the limits."""
         address = address_of(scope.get("client"))
-        if route.kind == "upload":
+        if route.kind in ("upload", "program"):
             self.uploads.check(address, f"found over {self.uploads.most:,} bytes of uploads")
             await asyncio.to_thread(self.make_room)
             try:
@@ -157,8 +186,7 @@ class Guard:
                 self.uploads.add(address, body.size)
             return
         if route.kind == "login":
-            self.passwords.check(address, f"found {MAX_LOGINS} wrong passwords within a minute")
-            self.passwords.add(address)
+            self._check_password(address)
         read = await body.read() if scope["method"] == "POST" else b""
         if route.kind == "call":
             self.check_call(read)

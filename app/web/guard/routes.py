@@ -7,6 +7,8 @@ from typing import Literal, NamedTuple
 from app.web.guard.refused import RefusedError
 
 API = "/gradio_api/"
+V1, MCP = "/v1/", "/mcp"
+"""Where programs and agents call."""
 MAX_CALL_BYTES = 64_000
 """Maximum size of a call's JSON, which contains no files."""
 MAX_SMALL_BYTES = 4_000
@@ -29,7 +31,7 @@ _CALLS = ("run/", "api/", "call/", "queue/join/", "component_server/", "cancel/"
 class Route(NamedTuple):
     """What a request may contain, and who may send it."""
 
-    kind: Literal["", "login", "upload", "call"] = ""
+    kind: Literal["", "login", "upload", "call", "program"] = ""
     most_bytes: int = 0
     """Maximum size of the body."""
     is_public: bool = False
@@ -43,7 +45,7 @@ def gradio_route(method: str, path: str, max_upload_bytes: int) -> Route:
             return Route(is_public=True)
         # Gradio would fetch it, for anyone, from the other server
         is_elsewhere = path.removeprefix(f"{API}file=").lower().startswith("http")
-        if path.startswith(_READ_BY_USERS) and not is_elsewhere:
+        if (path.startswith(_READ_BY_USERS) and not is_elsewhere) or path == f"{V1}openapi.json":
             return Route()
     elif method == "POST":
         name = f"{path.removeprefix(API)}/" if path.startswith(API) else path.rstrip("/")
@@ -55,6 +57,10 @@ def gradio_route(method: str, path: str, max_upload_bytes: int) -> Route:
             return Route(most_bytes=MAX_SMALL_BYTES)
         if name.startswith(_CALLS):
             return Route("call", MAX_CALL_BYTES)
+        if path.startswith(V1):
+            return Route("program", max_upload_bytes + FORM_BYTES)
+        if path == MCP:
+            return Route("program", max_upload_bytes * 4 // 3 + FORM_BYTES)  # files are in base64
     raise no_route(method, "endpoint")
 
 

@@ -226,7 +226,7 @@ def test_a_process_that_is_killed_can_be_resumed(folder):
     assert batch(folder, *asked) == 0
     whole = contents(folder / "out")
     (folder / "out").rename(folder / "whole")
-    program = [sys.executable, "-m", "app", *command(folder, *asked)]
+    program = [sys.executable, "-m", "relpe", *command(folder, *asked)]
     with subprocess.Popen(program, stderr=subprocess.PIPE, start_new_session=True) as process:
         manifest = folder / "out" / "manifest.csv"
         while not (manifest.exists() and read_manifest(manifest)):

@@ -60,7 +60,7 @@ def test_sigterm_ends_the_page_and_leaves_nothing(folder, tmp_path):
     rest = tmp_path / "temporary"
     rest.mkdir()
     port = free_port()
-    command = [sys.executable, "-m", "app", "ui", "--port", port]
+    command = [sys.executable, "-m", "relpe", "ui", "--port", port]
     command += ["--model", str(folder / "small")]
     environment = os.environ | {"TMPDIR": str(rest)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as page:

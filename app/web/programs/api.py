@@ -50,6 +50,12 @@ Answer = tuple[list[str], dict[str, object]]
 """Paths of the files of all variations (MIDI, new part, sound), and facts: the `seed`; lists of
 `settings` (a line of text) and `replay` (JSON) by variation; an `alert` if there is no sound."""
 
+
+def _and_later(first: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the `first` arguments, followed by all other options except `without`."""
+    return *first, *(name for name in OPTIONS if name not in first + without)
+
+
 _CONTINUE = (
     *("prompt", "bars", "last_bar", "variations", "temperature", "top_p", "seed", "beats"),
     *("top_k", "min_p", "key", "density", "repetition", "ending", "seconds", "prompt_bars"),
@@ -65,31 +71,36 @@ _FILL = ("prompt", "first_bar", "last_bar", "tracks", "instrument", "beats", "mo
 """The first arguments of /fill."""
 _NOT_IN_FILL = ("bars", "seconds", "ending")
 """Options that /fill does not have."""
+CONTINUE = _and_later(_CONTINUE, only_for("nothing"))
+"""All arguments of /continue in their order, and so on."""
+FILL = _and_later(_FILL, (*_NOT_IN_FILL, *only_for("nothing")))
+GENERATE = _and_later(_GENERATE, only_for("prompt"))
 _LAST_BAR: Range = (0, 1_000_000)
 
 
 class Calls:
     """The calls of scripts; the API documentation shows the docstrings of those without `_`."""
 
-    def __init__(self, studio: Studio, max_upload_bytes: int) -> None:
-        self._studio, self._max_upload_bytes = studio, max_upload_bytes
+    def __init__(self, studio: Studio, max_upload_bytes: int, *, has_sound: bool = True) -> None:
+        """Without `has_sound`, new music is not rendered."""
+        self.studio, self.max_upload_bytes, self._has_sound = studio, max_upload_bytes, has_sound
 
     def asked(self, request: gr.Request, *arguments: object) -> list[object]:
         """Begin a job when it joins the queue, so that it can be stopped while it waits."""
         if request.session_hash is not None and request.request is not None:
-            request.request.state.job = self._studio.begin(request.session_hash)
+            request.request.state.job = self.studio.begin(request.session_hash)
         return [gr.validate(True, "")] * len(arguments)
 
     @contextmanager
     def _job_of(self, request: gr.Request) -> Iterator[threading.Event]:
         """End the job of a request after the block, and turn input errors into refusals."""
         current = getattr(request.request.state, "job", None) if request.request else None
-        job = current or self._studio.begin(session_of(request))
+        job = current or self.studio.begin(session_of(request))
         try:
             with _refused():
                 yield job
         finally:
-            self._studio.end(job)
+            self.studio.end(job)
 
     def _compose(
         self,
@@ -99,7 +110,7 @@ class Calls:
         request: gr.Request,
         model: str | None = None,
     ) -> Answer:
-        frames = self._studio.compose(
+        frames = self.studio.compose(
             session_of(request), upload, options, job, model, user_of(request)
         )
         (frame,) = deque(frames, maxlen=1)  # each frame contains all notes so far
@@ -109,12 +120,14 @@ class Calls:
         name, paths = frame.get("job", ""), list[str]()
         for number, row in enumerate(variations):
             paths += [path for path in (row.get("midi"), row.get("new_midi")) if path]
+            if not self._has_sound:
+                continue
             try:
-                paths.append(self._studio.file(name, number, "flac").as_posix())
+                paths.append(self.studio.file(name, number, "flac").as_posix())
             except (DiskError, LookupError, SoundError) as error:  # MIDI files are kept
                 alert = alert or str(error)
         settings = [row.get("settings") for row in variations]
-        again = [self._studio.file(name, number, "replay") for number in range(len(variations))]
+        again = [self.studio.file(name, number, "replay") for number in range(len(variations))]
         facts: dict[str, object] = {
             "seed": options.seed,
             "settings": settings,
@@ -152,7 +165,7 @@ class Calls:
             passage = passage_of(sent, upload)
             automatic = sent["model"] in (None, "")
             upload = (
-                upload.writing_by_any(passage, self._studio.models, options.style or "")
+                upload.writing_by_any(passage, self.studio.models, options.style or "")
                 if automatic
                 else upload.writing(passage)
             )
@@ -173,7 +186,7 @@ class Calls:
 
     def _models_of(self, sent: Mapping[str, object]) -> Models:
         """Return the named model, or all."""
-        models, name = self._studio.models, sent["model"]
+        models, name = self.studio.models, sent["model"]
         if name is None or name == "":
             return models
         return Models.only(models.load(choice_of("model", name, models.names)))
@@ -182,24 +195,24 @@ class Calls:
         """Read the prompt of a call for the named model, or for the one that suits it."""
         path, beats = file_of("prompt", sent["prompt"]), beats_of(sent["beats"])
         models, style = self._models_of(sent), options.style or ""
-        return read_upload(path, self._max_upload_bytes, models, beats, style, options.drums)
+        return read_upload(path, self.max_upload_bytes, models, beats, style, options.drums)
 
     def inspect(self, midi: object, beats: object) -> dict[str, object]:
         """Describe a MIDI file: tempo, metre, bars, notes, tracks, and the model that suits it."""
         with _refused():
             path = file_of("midi", midi)
-            upload = read_upload(path, self._max_upload_bytes, self._studio.models, beats_of(beats))
+            upload = read_upload(path, self.max_upload_bytes, self.studio.models, beats_of(beats))
             return {"model": upload.model.name, **asdict(upload.whole.facts)}
 
     def render(self, midi: object, request: gr.Request) -> str:
         """Render the sound of a MIDI file, as FLAC."""
         with _refused():
-            upload = read_upload(file_of("midi", midi), self._max_upload_bytes, self._studio.models)
-            return self._studio.render(session_of(request), upload).as_posix()
+            upload = read_upload(file_of("midi", midi), self.max_upload_bytes, self.studio.models)
+            return self.studio.render(session_of(request), upload).as_posix()
 
     def health(self) -> dict[str, object]:
         """Return the state of the page: its models, and the numbers of running and waiting jobs."""
-        return self._studio.health()
+        return self.studio.health()
 
     def stop(self, request: gr.Request) -> bool:
         """Stop this client's running and waiting jobs; the music so far is kept.
@@ -207,7 +220,7 @@ class Calls:
         Returns false if there were none. If the queue is full, POST {"data": [], "session_hash": …}
         to /gradio_api/run/stop instead.
         """
-        return self._studio.stop(session_of(request))
+        return self.studio.stop(session_of(request))
 
 
 @contextmanager
@@ -242,9 +255,9 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
         answer = [gr.File(label="files", file_count="multiple"), gr.JSON(label="facts")]
         trigger = gr.Button()
     for call, name, names, widgets in (
-        (calls.continue_piece, "continue", _and_later(_CONTINUE, only_for("nothing")), inputs),
-        (calls.fill, "fill", _and_later(_FILL, (*_NOT_IN_FILL, *only_for("nothing"))), inputs),
-        (calls.generate, "generate", _and_later(_GENERATE, only_for("prompt")), inputs | for_new),
+        (calls.continue_piece, "continue", CONTINUE, inputs),
+        (calls.fill, "fill", FILL, inputs),
+        (calls.generate, "generate", GENERATE, inputs | for_new),
     ):
         trigger.click(
             _with_parameters(names, call),
@@ -265,16 +278,12 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
     events.api(calls.stop, api_name="stop", queue=False)
 
 
-def health_of(page: gr.Blocks) -> Callable[[], dict[str, object]]:
-    """Return the function behind the health endpoint of a page."""
-    call = next(fn.fn for fn in page.fns.values() if fn.api_name == HEALTH)
-    assert call is not None
-    return call
-
-
-def _and_later(first: tuple[str, ...], without: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the `first` arguments, followed by all other options except `without`."""
-    return *first, *(name for name in OPTIONS if name not in first + without)
+def calls_of(page: gr.Blocks) -> Calls:
+    """Return the calls behind the endpoints of a page."""
+    health = next(fn.fn for fn in page.fns.values() if fn.api_name == HEALTH)
+    calls = getattr(health, "__self__", None)
+    assert isinstance(calls, Calls)
+    return calls
 
 
 def _input(option: Option) -> Component:

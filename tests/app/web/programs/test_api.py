@@ -16,7 +16,7 @@ from gradio_client.exceptions import AppError
 from app.compose import replay
 from app.compose.options import NEW_PIECE_BARS, MusicOptions, limits
 from app.server.studio import Sharing
-from app.web.api import file_of, number_of, options_of
+from app.web.programs.api import file_of, number_of, options_of
 from tests.support import fakes
 from tests.support.paths import ROOT
 from tests.support.served import MARKS, PATIENT, served

@@ -1,0 +1,1 @@
+"""Calls of programs: Gradio's endpoints, POST /v1, and the tools of agents."""
