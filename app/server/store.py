@@ -15,14 +15,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.errors import DiskError
-from app.files import RAW_SOUND, size_on_disk
+from app.files import size_on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from app.server.job import Job
-    from app.server.job_audio import JobSound
 
 MOST_JOBS = 400
 """Maximum for all sessions; beyond it, the session with most jobs drops its least recent one."""
@@ -71,14 +70,7 @@ class KeptJobs:
                 self._jobs.move_to_end(name)
                 return kept.session, kept.job
             self._jobs.pop(name, None)
-        if kept is not None:
-            kept.job.sound.drop()
         raise LookupError("its files were removed; generate the music again")
-
-    def sounds(self) -> list[tuple[str, JobSound]]:
-        """Return the sound of all jobs, with their sessions."""
-        with self._lock:
-            return [(kept.session, kept.job.sound) for kept in self._jobs.values()]
 
     def _crowded(self, newest: str) -> set[str]:
         """Sessions, one of which must drop a job; empty if all jobs fit.
@@ -103,7 +95,7 @@ class KeptJobs:
     def _forget_one_of(self, sessions: set[str]) -> None:
         """Drop the least recently used job of some sessions."""
         name = next(name for name, kept in self._jobs.items() if kept.session in sessions)
-        self._jobs.pop(name).job.sound.drop()
+        del self._jobs[name]
 
 
 class SessionFolders:
@@ -192,20 +184,8 @@ def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
     return removed
 
 
-def remove_raw(kept: Path, run: str = "*") -> None:
-    """Remove raw sound from a folder of kept music.
-
-    Args:
-        kept: the folder.
-        run: name of the subfolder of one start of the server; by default, those of all starts.
-    """
-    for folder in _folders_of_page(kept, run):
-        for raw in folder.glob(f"{RAW_SOUND}*"):
-            shutil.rmtree(raw, ignore_errors=True)
-
-
-def _folders_of_page(kept: Path, run: str = "*") -> Iterator[Path]:
-    for folder in kept.glob(f"{run}/*/*"):
+def _folders_of_page(kept: Path) -> Iterator[Path]:
+    for folder in kept.glob("*/*/*"):
         if _OF_PAGE.fullmatch(folder.relative_to(kept).as_posix()) and folder.is_dir():
             yield folder
 

@@ -38,7 +38,7 @@ from app.compose.options import (
     with_seed,
 )
 from app.compose.prompt.prompt import passage_options
-from app.errors import DiskError, input_errors
+from app.errors import BusyError, DiskError, input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
 from app.web.refusals import refusal, short
@@ -111,7 +111,7 @@ class Calls:
             paths += [path for path in (row.get("midi"), row.get("new_midi")) if path]
             try:
                 paths.append(self._studio.file(name, number, "flac").as_posix())
-            except (DiskError, LookupError, SoundError) as error:  # MIDI files are kept
+            except (BusyError, DiskError, LookupError, SoundError) as error:  # MIDI files are kept
                 alert = alert or str(error)
         settings = [row.get("settings") for row in variations]
         again = [self._studio.file(name, number, "replay") for number in range(len(variations))]

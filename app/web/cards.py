@@ -10,9 +10,8 @@ from itertools import islice
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt.report import TrackFacts
 from app.player.frames import Frame, TrackFrame, VariationFrame
-from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload
-from app.text import duration, plural
+from app.text import plural
 from app.web.assets import SCRIPTS
 from app.web.session import Session
 
@@ -38,8 +37,6 @@ def card(upload: Upload) -> str:
     ]
     size = f"{seconds // 60}:{seconds % 60:02d}, {plural(upload.whole.facts.notes, 'note')}"
     shown = [notice for notice in facts.notices if notice != upload.whole.facts.beats_notice]
-    if silence := seconds_left_out(upload.whole.score):
-        shown.append(f"the sound leaves out {duration(silence)} of silence at the start")
     notices = "".join(f"<li>{html.escape(sentence(notice))}</li>" for notice in shown)
     summary, tracks = _tracks(upload)
     return (

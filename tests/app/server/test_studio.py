@@ -174,14 +174,14 @@ def test_files_are_requested_by_job_variation_and_kind_until_they_are_removed(
     job = compose(studio, upload, variations=2)[-1]["job"]
     assert studio.file(job, 1, "midi").read_bytes()[:4] == b"MThd"
     assert studio.file(job, 0, "flac").suffix == ".flac"
-    assert studio.mix(job, 0, {0}) != studio.mix(job, 0, set())
+    assert studio.file(job, 0, "flac", {0}) != studio.file(job, 0, "flac")
     for wrong in ((job[:-1], 0, "midi"), ("", 0, "midi"), (job, 2, "midi"), (job, 0, "../x")):
         with pytest.raises(LookupError):
             studio.file(*wrong)
     opened = studio.opened(ME, upload)
     assert opened.id != job
     assert len(opened.id) == 32
-    assert studio.mix(opened.id, PROMPT_ALONE, ())[0].exists()
+    assert studio.file(opened.id, PROMPT_ALONE, "flac").exists()
     with monkeypatch.context() as patch:
         patch.setattr("app.server.store.MOST_JOBS", 2)
         last = compose(studio)[-1]["job"]

@@ -46,8 +46,7 @@ export class Files {
       const asked = { ...this.shown(), kind: button.dataset.kind };
       this.dragged = null;
       try {
-        const { path } = await this.server.ask("file", asked);
-        this.dragged = { ...asked, path };
+        this.dragged = { ...asked, path: await this.server.pathOf(asked) };
       } catch (error) {
         console.warn(error); // a click says what is wrong
       }
@@ -75,7 +74,7 @@ export class Files {
     if (button.classList.contains("working")) return;
     for (const one of busy) one.classList.add("working");
     try {
-      const { path } = await this.server.ask("file", { ...this.shown(), kind: button.dataset.kind });
+      const path = await this.server.pathOf({ ...this.shown(), kind: button.dataset.kind });
       const link = document.createElement("a");
       link.href = fileUrl(path);
       const answer = await fetch(link.href, { method: "HEAD" });

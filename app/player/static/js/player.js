@@ -76,7 +76,7 @@ class Player {
       onSound: (row) => this.hands.trackSound.toggle(row),
     });
     this.compare = new Variations(part("chips"), this.roll, { onChoice: (index) => this.choose(index) });
-    this.sound = new Sound(part, this.server, this.roll, { font, onMix: (isHeard) => this.settleMix(isHeard), onError });
+    this.sound = new Sound(part, this.server, this.roll, { font, onError });
     this.blind = new BlindTest(part, this.sound, {
       show: (index) => {
         this.choose(index);
@@ -126,12 +126,6 @@ class Player {
 
   get isBusy() {
     return this.frame.busy ?? BUSY.includes(this.frame.phase);
-  }
-
-  /** Whether tracks can be muted: by the synthesizer, or in what the server renders. */
-  get canMute() {
-    const { prompt, variations } = this.frame;
-    return this.sound.hasSynth || (this.server.canMix && [prompt, ...variations].some((one) => one?.sound && one.sound !== "none"));
   }
 
   render() {
@@ -253,14 +247,12 @@ class Player {
     const writes = Boolean(this.gap) && frame.phase === "prompt";
     const areChosen = layers.filter((layer) => layer.heard !== undefined || layer.played !== undefined).length > 1;
     const canChoose = areChosen && (!this.gap || writes); // those of a result are written already
-    const canMix = this.canMute;
     part("open-tracks").hidden = !canChoose || writes;
     const isOpen = isListOpen || writes;
     part("hint").hidden = !canChoose || !isOpen || writes;
-    part("hint-mix").hidden = !canMix;
     part("open-tracks").setAttribute("aria-expanded", isOpen);
     this.box.classList.toggle("with-table", canChoose && isOpen);
-    this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], hasSound: Boolean(frame.job) && !frame.example, isBusy: this.isBusy, isSolo: isSolo(layers) });
+    this.tracks.show(layers, { canChoose, isOpen, writes, rests: this.gap?.rests ?? [], hasSound: Boolean(frame.job) && !frame.example, isBusy: this.isBusy, isSolo: isSolo(layers) });
   }
 
   /** Up to where the music is written, in quarter notes; Infinity if all of it is. */
@@ -277,10 +269,10 @@ class Player {
     const without = this.tracks.silent();
     const index = isPrompt ? -1 : chosen;
     const name = isPrompt || frame.phase === "waiting" ? PROMPT : `${frame.job}/${chosen}`;
-    const isRendered = (isPrompt || frame.example ? frame.prompt : frame.variations[chosen])?.sound === "ready";
+    const request = { job: frame.job, variation: frame.example ? -1 : index, kind: "flac", without };
     this.sound.show({
       name: frame.job && name,
-      wanted: isRendered && this.server.canMix ? { name, key: `${frame.job}/${index}/${without}`, request: { job: frame.job, variation: index, without } } : null,
+      wanted: frame.job && !this.isBusy ? { name, key: `${frame.job}/${index}/${without}`, request } : null,
       tracks: channelsOf(layers, roll),
       why: this.isBusy ? "It can be played when the music is written." : frame.job ? "This music has no sound." : "There is no music yet.",
       tempo,
@@ -309,15 +301,6 @@ class Player {
     sound.play(tempo.secondsAt(splice));
   }
 
-  /** Keeps the requested mutes if their mix is now audible, else takes them back. */
-  settleMix(isHeard) {
-    if (isHeard) this.tracks.confirm();
-    else {
-      this.tracks.restore();
-      this.render();
-    }
-  }
-
   renderAlert() {
     this.part("alert").hidden = !this.frame.alert;
     this.part("alert").textContent = this.frame.alert || "";
@@ -344,8 +327,7 @@ class Player {
     const isDone = Boolean(variation?.files?.length) && !isBusy;
     const files = new Set((frame.phase === "prompt" ? frame.prompt?.files : variation?.files) ?? []);
     this.files.show(files);
-    const isRendered = frame.variations.every((one) => one.sound === "ready");
-    this.blind.offer(frame.job, frame.variations.length, isDone && isRendered && !frame.example);
+    this.blind.offer(frame.job, frame.variations.length, isDone && !frame.example);
     part("steps").hidden = !frame.can_undo && !frame.can_redo;
     for (const [name, isPossible] of [["undo", frame.can_undo], ["redo", frame.can_redo]]) {
       grey(part(name), isBusy ? BUSY_REASON : isPossible ? "" : `There is nothing to ${name}.`);

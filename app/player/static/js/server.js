@@ -6,20 +6,16 @@ const OFFLINE = "This browser is offline: try again when it is connected.";
 class Refusal extends Error {}
 
 export class Server {
-  /** `functions`: {mix, file} as Gradio passes them; undefined in a page without a server. */
+  /** `functions`: {file} as Gradio passes them. */
   constructor(functions) {
     this.functions = functions;
   }
 
-  get canMix() {
-    return typeof this.functions?.mix === "function";
-  }
-
-  /** The answer about a file that the server has made, with its path. */
-  async ask(name, request) {
-    const answer = await this.functions[name](request);
-    if (answer?.path) return answer;
-    throw answer?.error ? new Refusal(answer.error) : new Error(`${name}: no path`);
+  /** The path of a file that the server makes: {job, variation, kind, without}. */
+  async pathOf(request) {
+    const answer = await this.functions.file(request);
+    if (answer?.path) return answer.path;
+    throw answer?.error ? new Refusal(answer.error) : new Error("the server has sent no path");
   }
 }
 

@@ -29,7 +29,6 @@ export class TrackList {
     Object.assign(this, { list, onMix, onChoice, onWork, onSound });
     this.muted = new Set();
     this.solo = new Set();
-    this.heardWithout = [[], []]; // mute and solo of the audible mix
     this.rows = [];
     this.built = "";
     this.wishes = new Map(); // choices by track that no frame may have yet
@@ -52,17 +51,6 @@ export class TrackList {
     this.muted.clear();
     this.solo.clear();
     this.wishes.clear();
-    this.confirm();
-  }
-
-  /** Records that the requested mix is now audible. */
-  confirm() {
-    this.heardWithout = [[...this.muted], [...this.solo]];
-  }
-
-  /** Goes back to the audible mix after the requested one failed. */
-  restore() {
-    [this.muted, this.solo] = this.heardWithout.map((ids) => new Set(ids));
   }
 
   /** Lets the user's choices stand until the server has answered all of them. */
@@ -83,9 +71,9 @@ export class TrackList {
   }
 
   /** `writes`: what happens to each track in the selected bars can be chosen; `rests`: ids. */
-  show(layers, { canMix, canChoose, hasSound, isOpen, writes, rests, isBusy, isSolo }) {
+  show(layers, { canChoose, hasSound, isOpen, writes, rests, isBusy, isSolo }) {
     this.rows = this.collect(layers, isSolo);
-    const canMute = canMix && this.rows.length > 1;
+    const canMute = this.rows.length > 1;
     const wide = canChoose && isOpen;
     if (writes !== this.writes) this.wishes.clear();
     [this.writes, this.rests] = [writes, rests];

@@ -245,6 +245,6 @@ def test_a_full_disk_is_reported_in_one_sentence_and_leaves_no_file(
     monkeypatch.setattr("app.server.job_audio.stems.render", render)
     frames, view = make(calls, bars=2)
     assert "midi" in view.frame["variations"][0]  # without its sound
-    answer = calls.files.mix({"job": view.frame["job"], "variation": 0, "without": []})
+    answer = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "flac"})
     assert "the audio cannot be written (No space left on device); " in answer["error"]
     assert str(tmp_path) not in answer["error"]
