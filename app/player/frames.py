@@ -68,8 +68,6 @@ class TimelineFrame(TypedDict):
     tempos: str
     end: float
     """In quarter notes."""
-    seconds: float
-    """The same end in seconds."""
     beats: bool
     """Whether quarter notes are beats and are drawn as such."""
 
@@ -166,7 +164,6 @@ class Frame(TypedDict, total=False):
     """What is asked of new bars that are not written yet."""
     can_undo: bool
     can_redo: bool
-    can_discard: bool
     busy: bool
     """Whether a job is running: Stop is offered, and the region cannot be changed."""
     example: bool
@@ -291,7 +288,6 @@ def timeline(
         bars="".join(f"{unit};" for unit in _units(bars, per_beat).tolist()),
         tempos="".join(f"{unit},{millis};" for unit, millis in points),
         end=end / per_beat,
-        seconds=milliseconds[-1] / 1000,
         beats=lines is None,
     )
 

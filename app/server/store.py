@@ -32,12 +32,9 @@ MOST_BYTES = 512 << 20
 MOST_BYTES_OF_SESSION = 64 << 20
 """Memory of the music of a session's jobs; the newest one is always kept."""
 KEPT_SECONDS = 24 * 3600.0
-"""How long the files of a job are kept while its session lasts."""
-LEFT_SECONDS = 3600.0
-"""How long files are kept after the end of their session.
-
-A lost connection looks like a closed tab, so a session may come back.
-"""
+"""How long the files of a job are kept."""
+UNUSED_SECONDS = 3600.0
+"""How long an empty folder of a start of the page is kept, which may still be running."""
 
 
 class _KeptJob(NamedTuple):
@@ -101,15 +98,13 @@ class KeptJobs:
 class SessionFolders:
     """Folders of jobs: each session has a folder with a name that cannot be guessed.
 
-    Unless `keep` is set, files are removed a day after they were made, or an hour after their
-    session has ended without coming back.
+    Unless `keep` is set, files are removed a day after they were made.
     """
 
     def __init__(self, root: Path, *, keep: bool) -> None:
         self.root = root.resolve()
         self.keep = keep
         self._made: dict[Path, float] = {}  # times of folders to be removed later
-        self._left: dict[Path, float] = {}  # times at which their sessions ended
         self._lock = threading.Lock()
         self._secret = secrets.token_bytes(16)
         self._numbers = itertools.count(1)
@@ -125,20 +120,7 @@ class SessionFolders:
                 raise DiskError(error) from error
             if not self.keep:
                 self._made[folder] = time.time()
-                self._left.pop(folder.parent, None)
         return folder
-
-    def leave(self, session: str) -> None:
-        """Mark a session as ended; it may come back."""
-        with self._lock:
-            left = self._of(session)
-            if any(folder.parent == left for folder in self._made):
-                self._left[left] = time.time()
-
-    def back(self, session: str) -> None:
-        """Mark a session that has come back as open: its folders are kept as before."""
-        with self._lock:
-            self._left.pop(self._of(session), None)
 
     def _of(self, session: str) -> Path:
         name = hashlib.blake2b(session.encode(), key=self._secret, digest_size=8).hexdigest()
@@ -146,16 +128,12 @@ class SessionFolders:
 
     def _prune(self) -> None:
         """Remove expired folders; called for each new one."""
-        made_before, left_before = time.time() - KEPT_SECONDS, time.time() - LEFT_SECONDS
         for folder, time_made in list(self._made.items()):
-            left = self._left.get(folder.parent)
-            if time_made < made_before or (left is not None and left < left_before):
+            if time_made < time.time() - KEPT_SECONDS:
                 del self._made[folder]
                 shutil.rmtree(folder, ignore_errors=True)
                 with suppress(OSError):  # the session has newer folders
                     folder.parent.rmdir()
-        used = {folder.parent for folder in self._made}
-        self._left = {folder: left for folder, left in self._left.items() if folder in used}
 
 
 def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
@@ -177,7 +155,7 @@ def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder)
     changed = {folder.parents[1]: folder.parents[1].stat().st_mtime for folder in removed}
-    unused = [run for run, when in changed.items() if time.time() - when > LEFT_SECONDS]
+    unused = [run for run, when in changed.items() if time.time() - when > UNUSED_SECONDS]
     for empty in (*{folder.parent for folder in removed}, *unused):
         with suppress(OSError):  # it has other jobs
             empty.rmdir()

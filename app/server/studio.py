@@ -145,14 +145,9 @@ class Studio:
         self.studies.stop(session)
         for job in self._jobs_of(session):
             self.end(job)
-        self.folders.leave(session)
 
     def _jobs_of(self, session: str) -> list[threading.Event]:
         return [job for job, owner in list(self._sessions.items()) if owner == session]
-
-    def back(self, session: str) -> None:
-        """Continue a session that seemed to have ended, as after a lost connection."""
-        self.folders.back(session)
 
     def compose(
         self,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from itertools import islice
 
-from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt.report import TrackFacts
 from app.player.frames import Frame, TrackFrame, VariationFrame
 from app.server.uploads import Upload
@@ -22,7 +20,6 @@ _DRUMS = "Whether this track is drums; so are all tracks that share its channel.
 _MOST_ROWS = 40
 _MOST_NOTES = 300
 """About as many notes are drawn on a card."""
-_MOST_CHART_ROWS, _MOST_LETTERS = 256, 64
 
 
 def card(upload: Upload) -> str:
@@ -44,8 +41,8 @@ def card(upload: Upload) -> str:
         "<button type='button' data-forget aria-label='Remove the file' title='Remove the file'>"
         f"×</button></header><p>{html.escape(' · '.join(brief))}</p>"
         + (f"<ul class='notices'>{notices}</ul>" if notices else "")
-        + f"<details><summary>{summary}</summary><p>{size}</p>{_sheet(upload.sheet)}"
-        f"{tracks}</details><p class='used'>{html.escape(_used(upload))}</p></article>"
+        + f"<details><summary>{summary}</summary><p>{size}</p>{tracks}</details>"
+        f"<p class='used'>{html.escape(_used(upload))}</p></article>"
     )
 
 
@@ -82,27 +79,6 @@ def sentence(text: str) -> str:
     is_named = re.match(r"[^:]+\.\w+:", text)
     begins = text if is_named else text[:1].upper() + text[1:]
     return begins if begins.endswith((".", "!", "?")) else f"{begins}."
-
-
-def _sheet(sheet: LeadSheet) -> str:
-    """Key, form, and a chart of the chords with a row for four bars; empty without chords."""
-    rows = list(islice(sheet.rows(), _MOST_CHART_ROWS))
-    if not rows or not sheet.key:
-        return ""
-    form = " ".join(phrase.letter for phrase in sheet.phrases[:_MOST_LETTERS])
-    form += " …" * (len(sheet.phrases) > _MOST_LETTERS)
-    body = "".join(
-        f"<tr><th scope='row'>{row.letter}</th><td>{row.first_bar:,}</td>"
-        + "".join(f"<td>{html.escape(bar)}</td>" for bar in row.bars)
-        + "</tr>"
-        for row in rows
-    )
-    left = len(sheet.chords) - (rows[-1].first_bar - 1 + len(rows[-1].bars))
-    more = f"<p>and {plural(left, 'more bar')}</p>" if left else ""
-    return (
-        f"<p class='form'>Key <b>{sheet.key}</b>{form and f' · Form <b>{form}</b>'}</p>"
-        f"<div class='chart'><table>{body}</table>{more}</div>"
-    )
 
 
 def _tracks(upload: Upload) -> tuple[str, str]:

@@ -65,7 +65,8 @@ const answer = (name) => async (request) => {{
   await new Promise((resolve) => setTimeout(resolve, harness.delay));
   if (harness.refuse) return {{ error: harness.refuse }};
   const {{ kind, variation, without }} = request;
-  return {{ path: without ? `/music/sound_v${{variation}}_${{without.join("-")}}.wav` : `/music/${{kind}}_v${{variation}}.bin` }};
+  const mixed = without && `sound_v${{variation}}_${{without.join("-")}}.wav`;
+  return {{ path: `/music/${{mixed ?? `${{kind}}_v${{variation}}.bin`}}` }};
 }};
 const server = {{ file: answer("file") }};
 harness.ready = new Promise((resolve) => {{

@@ -1,8 +1,8 @@
 // Groups of buttons have one Tab stop each, as toolbars of the desktop do: the arrow keys, Home and End move
 // within a group. Radio buttons of a group share a name, so that the browser does the same.
 
-const GROUPS = "[role=group], [role=toolbar], [role=tablist], .examples, #results ul";
-const OTHERS = ".player-tracks, .player-menu, [role=radiogroup]"; // these move by keys of their own
+const GROUPS = "[role=group], [role=toolbar], [role=radiogroup], [role=tablist], .examples, #results ul";
+const OTHERS = ".player-tracks, .player-menu"; // these move by keys of their own
 
 /** The outermost group around an element; null if there is none. */
 function groupOf(node) {
@@ -20,7 +20,7 @@ function membersOf(group) {
 function rove(group, chosen) {
   const all = membersOf(group);
   if (!all.length) return;
-  const isOn = (one) => one.matches("[aria-pressed=true], [aria-selected=true], [aria-current]");
+  const isOn = (one) => one.matches("[aria-pressed=true], [aria-checked=true], [aria-selected=true], [aria-current]");
   const stop = chosen ?? all.find((one) => one.dataset.stop) ?? all.find(isOn) ?? all[0];
   for (const one of all) {
     if (one.tabIndex !== (one === stop ? 0 : -1)) one.tabIndex = one === stop ? 0 : -1;
@@ -42,6 +42,7 @@ function walk(event) {
   event.preventDefault();
   event.stopPropagation();
   next.focus();
+  if (next.matches("[role=radio]")) next.click();
 }
 
 export function roveInGroups() {

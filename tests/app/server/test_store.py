@@ -122,27 +122,6 @@ def test_files_are_removed_after_a_day_unless_they_are_kept(tmp_path, clock):
     assert second.parent.name != SessionFolders(root, keep=True).new("one/../x").parent.name
 
 
-def test_files_are_removed_an_hour_after_their_session_unless_it_comes_back(tmp_path, clock):
-    """The connection of an idle session was lost."""
-    folders = SessionFolders(tmp_path, keep=False)
-    over, going_on, back = (folders.new(name) for name in ("over", "going on", "back"))
-    for name in ("over", "back", "unknown"):
-        folders.leave(name)
-    clock[0] = 0.9
-    folders.back("back")
-    folders.new("going on")
-    assert over.exists()
-    clock[0] = 1.1
-    folders.new("going on")
-    assert not over.parent.exists()
-    assert going_on.exists()
-    assert back.exists()
-    clock[0] = 25
-    folders.new("other")
-    assert not back.exists()
-    assert (len(folders._made), len(folders._left)) == (2, 0)  # the others are forgotten
-
-
 def kept_job(folder, day, session, number, age_days, size):
     job = folder / f"2026-01-{day:02d}-abc_1234" / (str(session) * 16) / f"{number:03d}"
     job.mkdir(parents=True)

@@ -187,12 +187,9 @@ def test_files_are_requested_by_job_variation_and_kind_until_they_are_removed(
         last = compose(studio)[-1]["job"]
     with pytest.raises(LookupError, match="its files were removed"):
         studio.file(job, 0, "midi")  # the oldest one was forgotten
-    monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
-    for who, is_kept in (("other", True), (ME, False)):
-        studio.leave(ME)
-        studio.back(ME if is_kept else "other")
-        studio.folders.new("other")  # expired folders are removed now
-        assert studio.knows(last) is studio.knows(opened.id) is is_kept, who
+    monkeypatch.setattr("app.server.store.KEPT_SECONDS", -1.0)
+    studio.folders.new("other")  # expired folders are removed now
+    assert not studio.knows(last)
 
 
 def test_music_that_is_heard_while_it_is_written_does_not_change(studio, upload, monkeypatch):

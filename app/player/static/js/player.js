@@ -75,7 +75,7 @@ class Player {
       onWork: (written, rests) => this.selection.setTracks(written, rests),
       onSound: (row) => this.hands.trackSound.toggle(row),
     });
-    this.compare = new Variations(part("chips"), this.roll, { onChoice: (index) => this.choose(index) });
+    this.compare = new Variations(part("chips"), { onChoice: (index) => this.choose(index) });
     this.sound = new Sound(part, this.server, this.roll, { font, onError });
     this.blind = new BlindTest(part, this.sound, {
       show: (index) => {
@@ -202,15 +202,7 @@ class Player {
       if (pen !== null || frame.phase === "waiting") this.scrollIntoView();
     }
     this.renderTracks(sounding);
-    this.compare.show(
-      frame.variations.map((one, index) => ({
-        layers: soundingLayers(all[index]),
-        from: splice,
-        to: gap?.stop ?? (one.timeline ?? timeline).end,
-        facts: one.facts ?? factsOf(all[index]),
-      })),
-      chosen,
-    );
+    this.compare.show(frame.variations.map((one, index) => one.facts ?? factsOf(all[index])), chosen);
     this.renderSound(layers, { splice, end: timeline.end, limit: this.limitOf(bars, pen, splice), isNew: started });
     const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
@@ -310,7 +302,7 @@ class Player {
     const { frame, part, isBusy } = this;
     const bar = part("bar");
     bar.hidden = part("stop").hidden = !isBusy;
-    part("discard").hidden = !frame.can_discard;
+    part("discard").hidden = !isBusy && frame.phase !== "done";
     part("subtitle").textContent = (isBusy && frame.line) || frame.subtitle || "";
     const percent = Math.round(100 * (frame.progress ?? 0));
     const isKnown = frame.phase === "composing" || percent > 0;

@@ -76,9 +76,8 @@ def opened(calls, *, is_gone, before=FIRST, who=OTHER):
 
 
 @pytest.mark.usefixtures("tab")
-def test_a_page_that_is_opened_again_shows_its_session_and_keeps_its_files(calls, monkeypatch):
+def test_a_page_that_is_opened_again_shows_its_session_and_keeps_its_files(calls):
     _, view = make(calls)
-    monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
     third = SimpleNamespace(session_hash="third", username=None, client=None)
     calls.history.leave(SOMEONE)  # the server has noticed
     again = seen(opened(calls, is_gone=False))

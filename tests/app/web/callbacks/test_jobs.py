@@ -44,7 +44,6 @@ def test_a_job_swaps_the_buttons_and_leaves_a_result(calls, midi):
     view = seen(calls.jobs.end(SOMEONE))
     assert not view.frame["busy"]
     assert view.frame["can_undo"]
-    assert view.frame["can_discard"]
     assert view.go.visible
     (card,) = view.results["cards"]
     assert (card["name"], card["text"]) == ("My prompt", "4 bars after bar 4")
