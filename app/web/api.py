@@ -136,7 +136,8 @@ class Calls:
             options = options_of(sent)
             last = int(number_of("last_bar", sent["last_bar"], _LAST_BAR))
             upload = self._read(sent, options)
-            return self._compose(upload.until(last) if last else upload, options, job, request)
+            upload = upload.choose(None, last, None, None) if last else upload
+            return self._compose(upload, options, job, request)
 
     def fill(self, request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Write some bars and tracks of a MIDI file again, or add a track.

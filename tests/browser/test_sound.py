@@ -171,11 +171,11 @@ def test_music_plays_while_it_is_written_and_waits_for_what_is_not(page):
 
 
 def test_without_worklets_or_soundfont_the_server_renders_which_is_said(rendered, browser, address):
-    show(rendered, harness.prompt_frame(bars=60))  # 120 s
+    show(rendered, harness.prompt_frame(bars=16))  # 32 s
     rendered.shows("at https and localhost): the server renders the sound", "[data-part=loading]")
     rendered.evaluate("harness.delay = 500")
     click_roll(rendered, 0.93)
-    rendered.wait_for_function("+document.querySelector('[data-part=roll]').ariaValueNow > 60")
+    rendered.wait_for_function("+document.querySelector('[data-part=roll]').ariaValueNow > 16")
     at = seconds(rendered)
     assert mixes(rendered) == []
     rendered.part("play").click()

@@ -13,7 +13,6 @@ import { Roll } from "./roll/index.js";
 import { UNITS_PER_BEAT, controlReader, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
 import { BLANK_SCENE } from "./roll/view.js";
 import { Selection } from "./selection.js";
-import { Server } from "./server.js";
 import { PROMPT, Sound } from "./sound/index.js";
 import { TempoMap } from "./tempo.js";
 import { TrackList } from "./tracks.js";
@@ -45,7 +44,6 @@ class Player {
     const { part } = this;
     this.box = part("player");
     this.trigger = trigger;
-    this.server = new Server(server);
     const onError = (text) => {
       this.frame.alert = text;
       this.renderAlert();
@@ -76,7 +74,7 @@ class Player {
       onSound: (row) => this.hands.trackSound.toggle(row),
     });
     this.compare = new Variations(part("chips"), { onChoice: (index) => this.choose(index) });
-    this.sound = new Sound(part, this.server, this.roll, { font, onError });
+    this.sound = new Sound(part, server, this.roll, { font, onError });
     this.blind = new BlindTest(part, this.sound, {
       show: (index) => {
         this.choose(index);
@@ -95,7 +93,7 @@ class Player {
         trigger("edit", { ...edit, variation: this.shownIndex });
       },
     });
-    this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.shownIndex }), onError });
+    this.files = new Files(part, server, { shown: () => ({ job: this.frame.job, variation: this.shownIndex }), onError });
     this.listen(element);
   }
 
@@ -379,10 +377,7 @@ class Player {
     });
     onPage("keydown", (event) => this.onKey(event));
     onPage("keyup", (event) => event.key === " " && this.onKey(event));
-    onPage("pointerdown", (event) => {
-      this.isByKeys = false;
-      this.files.closeOutside(event.target);
-    });
+    onPage("pointerdown", () => (this.isByKeys = false));
   }
 
   /** The step that is undone or redone may be an edit of the piece that is shown. */

@@ -2,7 +2,7 @@
 // synthesizer.
 
 import { make, on } from "../dom.js";
-import { fileUrl, sentenceOf } from "../server.js";
+import { fileUrl, pathOf, sentenceOf } from "../server.js";
 
 const PATIENCE_MS = 60_000; // time limit for loading a sound
 const NO_SOUND =
@@ -52,7 +52,7 @@ export class Rendered {
         if (this.deck.dataset.name !== name) this.deck.pause();
         this.isPending = true;
         this.onChange();
-        const src = fileUrl(await this.server.pathOf(request));
+        const src = fileUrl(await pathOf(this.server, request));
         const next = make("audio", { preload: "auto", src, "data-part": "sound", "data-name": name, "data-key": key });
         if (!isLate()) await ready(next, () => (this.isPlaying ? this.position : second));
         if (isLate()) return;
