@@ -18,8 +18,6 @@ from app.errors import CommandError
 if TYPE_CHECKING:
     from tokenization.score import Score
 
-RAW_SOUND = ".stems-"
-"""Prefix of the temporary folders that hold raw audio."""
 PROMPT_SUFFIXES = (".mid", ".midi", ".kar", ".musicxml", ".mxl")
 """Suffixes of the files that `find_midi` finds in folders; .xml can be anything."""
 MOST_NAME_BYTES = 60

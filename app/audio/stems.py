@@ -30,7 +30,7 @@ from app.audio.synth import BLOCK
 from app.audio.synth.mixer import Mixer
 from app.audio.synth.soundfont import SoundError, default_soundfont, open_soundfont
 from app.compose.tracks import track_names
-from app.files import RAW_SOUND, safe_name, size_on_disk
+from app.files import safe_name
 from relpe.files import atomic_write
 from tokenization.score import Score
 
@@ -168,11 +168,6 @@ class Stems:
         if self.raw is not None:
             shutil.rmtree(self.raw, ignore_errors=True)
 
-    @property
-    def size(self) -> int:
-        """Size of the raw files on disk, in bytes."""
-        return size_on_disk(self.raw) if self.raw is not None else 0
-
     def _sum(self, numbers: Sequence[int]) -> _Samples:
         """Return the sum (n, 2) of some tracks."""
         self._check_apart()
@@ -211,7 +206,6 @@ def render(
     ids: Sequence[int] | None = None,
     soundfont: Path | None = None,
     sample_rate: int = 44100,
-    begin_seconds: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
     """Render a score and each of its tracks with the built-in player, as raw files in `folder`.
@@ -226,24 +220,22 @@ def render(
         ids: an ID for each track. Default: its index. Tracks with equal IDs become one stem.
         soundfont: the SoundFont to play. Default: the General MIDI SoundFont of pretty_midi.
         sample_rate: in hertz.
-        begin_seconds: where in the score the sound begins. Up to loudness and rounding, it equals
-            that part of the whole sound.
         progress: called with the fraction done, 0 to 1. If it raises an exception, rendering ends.
 
     Raises:
         SoundError: the SoundFont cannot be used, the sound is longer than half an hour, or the
             files cannot be written.
     """
-    check_length(float(score.seconds_at(score.end_ticks)) - begin_seconds)
+    check_length(float(score.seconds_at(score.end_ticks)))
     font = open_soundfont(soundfont if soundfont is not None else default_soundfont())
     numbers = places_of(score, ids)
     titles = track_names([score.tracks[places[0]] for places in numbers.values()])
     names = dict(zip(numbers, titles, strict=True))
     with _AT_ONCE, ExitStack() as undo:
         try:
-            raw = Path(tempfile.mkdtemp(prefix=RAW_SOUND, dir=folder))
+            raw = Path(tempfile.mkdtemp(prefix=".stems-", dir=folder))
             undo.callback(shutil.rmtree, raw, ignore_errors=True)
-            mixer = Mixer(score, font, sample_rate, begin_seconds)
+            mixer = Mixer(score, font, sample_rate)
             whole, tracks = _tracks(mixer, numbers, raw, progress)
         except OSError as error:
             raise cannot_write(error) from error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -17,6 +19,8 @@ _HTML = (_FOLDER / "player.html").read_text(encoding="utf-8")
 COLOURS = _FOLDER / "colours.css"
 STYLE = _FOLDER / "player.css"
 SOUNDFONT = "bank.sf2"
+ALL = "all.js"
+"""The module that `bundled` makes of all others."""
 MOST_SOUNDFONT_BYTES = 48 << 20
 """Maximum size of a SoundFont that browsers load; with a larger one, the server renders."""
 
@@ -55,9 +59,10 @@ class Modules:
 
     @classmethod
     def of_folder(cls, name: str, folder: Path) -> Modules:
-        """Return all modules of a folder and the folders in it."""
+        """Return all modules of a folder and the folders in it, and their bundle."""
         paths = sorted(folder.rglob("*.js"))
-        return cls(name, {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths})
+        sources = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+        return cls(name, {**sources, ALL: bundled(sources)})
 
     def at(self, path: str) -> bytes | None:
         """Return the module at the path of a request, behind any root path.
@@ -78,9 +83,42 @@ class Modules:
 const {{ pathname }} = new URL(window.gradio_config?.root || "/", document.baseURI);
 const root = pathname.replace(/\\/$/, "");
 const page = {{ element, props, watch, trigger, server, root }};
-import(root + "{self.route}{entry}")
-  .then(({{ start }}) => start(page, {json.dumps(values)}));
+import(root + "{self.route}{ALL}")
+  .then((all) => all.default["{entry}"].start(page, {json.dumps(values)}));
 """
+
+
+_IMPORT = re.compile(r'^import {(.+)} from "(.+)";$', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?(?:const|class|function) (\w+))", re.MULTILINE)
+_COMMENT = re.compile(r"^ *(?://[^\n]*|/\*\*.*?\*/)\n", re.MULTILINE | re.DOTALL)
+
+
+def bundled(sources: Mapping[str, bytes]) -> bytes:
+    """Return the modules that export `start`, and those that they import, as one module.
+
+    A browser asks once instead of 40 times. Each becomes a function that returns its exports; the
+    default export has these by path.
+    """
+    parts: dict[str, str] = {}
+
+    def add(path: str) -> None:
+        def link(imported: re.Match[str]) -> str:
+            other = posixpath.normpath(posixpath.join(path, "..", imported[2]))
+            add(other)
+            return f"const {{{imported[1]}}} = $all[{json.dumps(other)}];"
+
+        if path in parts:
+            return
+        code = _IMPORT.sub(link, _COMMENT.sub("", sources[path].decode()))
+        code = code.replace("import.meta.url", f'new URL("{path}", import.meta.url)')
+        exports = ", ".join(_EXPORT.findall(code))
+        code = _EXPORT.sub("", code)
+        parts[path] = f'$all["{path}"] = (() => {{\n{code}return {{ {exports} }};\n}})();\n'
+
+    for path, source in sources.items():
+        if b"\nexport function start(" in source:
+            add(path)
+    return f"const $all = {{}};\n{''.join(parts.values())}export default $all;\n".encode()
 
 
 @cache

@@ -8,7 +8,7 @@ is the whole state, so a lost frame does no harm.
 from __future__ import annotations
 
 import itertools
-from typing import Literal, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,6 @@ _HEARD = (0, 1, 7, 10, 11, _PEDAL, *_PARAMETER)
 BLANK = Score(STEPS_PER_BEAT)
 """An unknown piece, with the default tempo and metre of MIDI."""
 _BLANK_BEATS = 4
-
-SoundState = Literal["ready", "none"]
-"""Whether a sound can be requested."""
 
 
 class TrackFrame(TypedDict):
@@ -71,8 +68,6 @@ class TimelineFrame(TypedDict):
     tempos: str
     end: float
     """In quarter notes."""
-    seconds: float
-    """The same end in seconds."""
     beats: bool
     """Whether quarter notes are beats and are drawn as such."""
 
@@ -116,8 +111,6 @@ class PromptFrame(TypedDict):
     sheet: NotRequired[SheetFrame]
     gap: NotRequired[GapFrame]
     """The bars that are written; without it, new music follows at the end."""
-    sound: NotRequired[SoundState]
-    """Sound of the uploaded file, which `server.mix` returns for variation -1."""
     files: NotRequired[list[str]]
     """Kinds of files of the upload that can be requested, as those of a variation."""
 
@@ -134,7 +127,6 @@ class VariationFrame(TypedDict, total=False):
     midi: str
     new_midi: str
     settings: str
-    sound: SoundState
     files: list[str]
     """Kinds of files that can be requested: see `app/server/downloads.py`."""
     facts: str
@@ -172,7 +164,6 @@ class Frame(TypedDict, total=False):
     """What is asked of new bars that are not written yet."""
     can_undo: bool
     can_redo: bool
-    can_discard: bool
     busy: bool
     """Whether a job is running: Stop is offered, and the region cannot be changed."""
     example: bool
@@ -297,7 +288,6 @@ def timeline(
         bars="".join(f"{unit};" for unit in _units(bars, per_beat).tolist()),
         tempos="".join(f"{unit},{millis};" for unit, millis in points),
         end=end / per_beat,
-        seconds=milliseconds[-1] / 1000,
         beats=lines is None,
     )
 

@@ -34,7 +34,7 @@ from app.player.frames import (
     track_ids,
 )
 from app.server.downloads import DOWNLOADS, SOUND_KINDS, Download
-from app.server.job_audio import JobSound, SoundSource, ids_in_frames
+from app.server.job_audio import SoundSource, ids_in_frames
 from app.server.memory.sizes import size_of
 from app.text import duration, listed, plural
 from relpe.files import atomic_write
@@ -65,7 +65,6 @@ class Job:
 
     Its `id` is random and cannot be guessed. `new_folder` makes the folder of its files when the
     first one is written. With `new_folder`, the upload can be played before there is new music.
-    If `soundfont` is None, the General MIDI SoundFont is used.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Job:
         upload: Upload | None,
         options: MusicOptions,
         new_folder: Callable[[], Path] | None = None,
-        soundfont: Path | None = None,
     ) -> None:
         self.model, self.upload, self.options = model, upload, options
         self._seconds_asked = options.seconds if upload is None else None
@@ -87,7 +85,6 @@ class Job:
         self.timeline = self._expected()
         self.folder: Path | None = None
         self._new_folder = new_folder
-        self.sound = JobSound(self._sound_source, soundfont)
         self.pieces: tuple[Piece, ...] = ()
         self.listens = False
         """Whether the music is to be played as soon as its first bars are written."""
@@ -140,9 +137,6 @@ class Job:
             frame["listens"] = True
         if self.prompt is not None:
             frame["prompt"] = self.prompt
-            if self.folder is not None or self._new_folder is not None:
-                frame["prompt"] = self.prompt.copy()
-                frame["prompt"]["sound"] = "ready"
         return frame
 
     def waiting(self, step: Progress) -> Frame:
@@ -238,7 +232,6 @@ class Job:
                 timeline=bars,
                 midi=self.file(index, "midi").as_posix(),
                 settings=self._how_made(piece, [*met_lines, *silent]),
-                sound="ready",
                 files=[*self._files(piece), *SOUND_KINDS],
                 facts=" · ".join([length, *silent, *met_lines, *studied]),
             )
@@ -304,8 +297,8 @@ class Job:
     def file(self, variation: int, kind: str) -> Path:
         """Return the path of a file of a variation, or of the upload (PROMPT_ALONE).
 
-        The file is written if it does not exist. `kind` is one of DOWNLOADS, except those of sound,
-        which `sound` renders.
+        The file is written if it does not exist. `kind` is one of DOWNLOADS, except those of sound:
+        see `sound`.
 
         Raises:
             LookupError: there is no such variation, or no file of this kind.
@@ -356,7 +349,8 @@ class Job:
             return self._new_folder is not None
         return self.folder.is_dir()
 
-    def _sound_source(self, variation: int) -> SoundSource:
+    def sound(self, variation: int) -> SoundSource:
+        """Return the sound of a variation, or of the upload. Raises LookupError like `file`."""
         name, folder = self._name(variation), self._own_folder()
         whole = self.upload.whole.score if self.upload else None
         if variation == PROMPT_ALONE and whole is not None:

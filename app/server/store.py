@@ -15,14 +15,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.errors import DiskError
-from app.files import RAW_SOUND, size_on_disk
+from app.files import size_on_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from app.server.job import Job
-    from app.server.job_audio import JobSound
 
 MOST_JOBS = 400
 """Maximum for all sessions; beyond it, the session with most jobs drops its least recent one."""
@@ -33,12 +32,9 @@ MOST_BYTES = 512 << 20
 MOST_BYTES_OF_SESSION = 64 << 20
 """Memory of the music of a session's jobs; the newest one is always kept."""
 KEPT_SECONDS = 24 * 3600.0
-"""How long the files of a job are kept while its session lasts."""
-LEFT_SECONDS = 3600.0
-"""How long files are kept after the end of their session.
-
-A lost connection looks like a closed tab, so a session may come back.
-"""
+"""How long the files of a job are kept."""
+UNUSED_SECONDS = 3600.0
+"""How long an empty folder of a start of the page is kept, which may still be running."""
 
 
 class _KeptJob(NamedTuple):
@@ -71,14 +67,7 @@ class KeptJobs:
                 self._jobs.move_to_end(name)
                 return kept.session, kept.job
             self._jobs.pop(name, None)
-        if kept is not None:
-            kept.job.sound.drop()
         raise LookupError("its files were removed; generate the music again")
-
-    def sounds(self) -> list[tuple[str, JobSound]]:
-        """Return the sound of all jobs, with their sessions."""
-        with self._lock:
-            return [(kept.session, kept.job.sound) for kept in self._jobs.values()]
 
     def _crowded(self, newest: str) -> set[str]:
         """Return the sessions, one of which must drop a job; empty if all jobs fit.
@@ -103,21 +92,19 @@ class KeptJobs:
     def _forget_one_of(self, sessions: set[str]) -> None:
         """Drop the least recently used job of some sessions."""
         name = next(name for name, kept in self._jobs.items() if kept.session in sessions)
-        self._jobs.pop(name).job.sound.drop()
+        del self._jobs[name]
 
 
 class SessionFolders:
     """Folders of jobs: each session has a folder with a name that cannot be guessed.
 
-    Unless `keep` is set, files are removed a day after they were made, or an hour after their
-    session has ended without coming back.
+    Unless `keep` is set, files are removed a day after they were made.
     """
 
     def __init__(self, root: Path, *, keep: bool) -> None:
         self.root = root.resolve()
         self.keep = keep
         self._made: dict[Path, float] = {}  # times of folders to be removed later
-        self._left: dict[Path, float] = {}  # times at which their sessions ended
         self._lock = threading.Lock()
         self._secret = secrets.token_bytes(16)
         self._numbers = itertools.count(1)
@@ -133,20 +120,7 @@ class SessionFolders:
                 raise DiskError(error) from error
             if not self.keep:
                 self._made[folder] = time.time()
-                self._left.pop(folder.parent, None)
         return folder
-
-    def leave(self, session: str) -> None:
-        """Mark a session as ended; it may come back."""
-        with self._lock:
-            left = self._of(session)
-            if any(folder.parent == left for folder in self._made):
-                self._left[left] = time.time()
-
-    def back(self, session: str) -> None:
-        """Mark a session that has come back as open: its folders are kept as before."""
-        with self._lock:
-            self._left.pop(self._of(session), None)
 
     def _of(self, session: str) -> Path:
         name = hashlib.blake2b(session.encode(), key=self._secret, digest_size=8).hexdigest()
@@ -154,16 +128,12 @@ class SessionFolders:
 
     def _prune(self) -> None:
         """Remove expired folders; called for each new one."""
-        made_before, left_before = time.time() - KEPT_SECONDS, time.time() - LEFT_SECONDS
         for folder, time_made in list(self._made.items()):
-            left = self._left.get(folder.parent)
-            if time_made < made_before or (left is not None and left < left_before):
+            if time_made < time.time() - KEPT_SECONDS:
                 del self._made[folder]
                 shutil.rmtree(folder, ignore_errors=True)
                 with suppress(OSError):  # the session has newer folders
                     folder.parent.rmdir()
-        used = {folder.parent for folder in self._made}
-        self._left = {folder: left for folder, left in self._left.items() if folder in used}
 
 
 def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
@@ -185,27 +155,15 @@ def prune(kept: Path, days: float | None, most_bytes: int | None) -> list[Path]:
             shutil.rmtree(folder, ignore_errors=True)
             removed.append(folder)
     changed = {folder.parents[1]: folder.parents[1].stat().st_mtime for folder in removed}
-    unused = [run for run, when in changed.items() if time.time() - when > LEFT_SECONDS]
+    unused = [run for run, when in changed.items() if time.time() - when > UNUSED_SECONDS]
     for empty in (*{folder.parent for folder in removed}, *unused):
         with suppress(OSError):  # it has other jobs
             empty.rmdir()
     return removed
 
 
-def remove_raw(kept: Path, run: str = "*") -> None:
-    """Remove raw sound from a folder of kept music.
-
-    Args:
-        kept: the folder.
-        run: name of the subfolder of one start of the server; by default, those of all starts.
-    """
-    for folder in _folders_of_page(kept, run):
-        for raw in folder.glob(f"{RAW_SOUND}*"):
-            shutil.rmtree(raw, ignore_errors=True)
-
-
-def _folders_of_page(kept: Path, run: str = "*") -> Iterator[Path]:
-    for folder in kept.glob(f"{run}/*/*"):
+def _folders_of_page(kept: Path) -> Iterator[Path]:
+    for folder in kept.glob("*/*/*"):
         if _OF_PAGE.fullmatch(folder.relative_to(kept).as_posix()) and folder.is_dir():
             yield folder
 

@@ -21,7 +21,6 @@ from app.player.frames import Frame, blank_timeline
 from app.server.admission import Bounds, Owner, Queue
 from app.server.downloads import SOUND_KINDS
 from app.server.job import NEW_PIECE, PROMPT_ALONE, Job
-from app.server.job_audio import SoundService
 from app.server.scheduler import MAX_ROWS, Scheduler
 from app.server.store import KeptJobs, SessionFolders
 from app.server.studies import Studies
@@ -38,6 +37,10 @@ _log = logging.getLogger(__name__)
 
 MAX_JOBS_OF_SESSION = 4
 """Jobs of a session at the same time; a page has one, scripts may have more."""
+SOUNDS_AT_ONCE = 1
+"""Pieces whose sound is rendered at once; each occupies a core and up to 423 MB."""
+MOST_SOUNDS = Bounds(waiting=24, of_session=8)
+"""Calls that wait for sound; each occupies one of the page's 40 threads."""
 FRAME_SECONDS = 0.2
 """Shortest time between two frames while music is generated."""
 LAST_SECONDS = 1.5
@@ -99,7 +102,7 @@ class Studio:
         self.scheduler = Scheduler(self.sharing.max_rows, self.sharing.max_waiting)
         self.studies = Studies(models, self.folders, self.sharing.max_seconds)
         self.kept = KeptJobs()
-        self.sounds = SoundService(self.kept.sounds)
+        self._sounds: Queue[None] = Queue("sound", SOUNDS_AT_ONCE, MOST_SOUNDS)
         bounds = Bounds(waiting=0, of_session=MAX_JOBS_OF_SESSION)
         self._jobs: Queue[None] = Queue("the models", self.sharing.max_jobs, bounds)
         self._sessions: dict[threading.Event, str] = {}  # of all waiting and running jobs
@@ -111,7 +114,7 @@ class Studio:
         return job
 
     def stop_all(self) -> None:
-        """Stop all jobs, give them a moment to write their files, and remove raw sound.
+        """Stop all jobs, and give them a moment to write their files.
 
         Does not wait for the jobs to end, since jobs whose sessions have ended do not advance.
         """
@@ -121,7 +124,6 @@ class Studio:
             job.set()
         if jobs:
             time.sleep(LAST_SECONDS)
-        self.sounds.close()
 
     def end(self, job: threading.Event) -> bool:
         """Unregister a job that has ended; return whether it was registered."""
@@ -143,15 +145,9 @@ class Studio:
         self.studies.stop(session)
         for job in self._jobs_of(session):
             self.end(job)
-        self.sounds.leave(session)
-        self.folders.leave(session)
 
     def _jobs_of(self, session: str) -> list[threading.Event]:
         return [job for job, owner in list(self._sessions.items()) if owner == session]
-
-    def back(self, session: str) -> None:
-        """Continue a session that seemed to have ended, as after a lost connection."""
-        self.folders.back(session)
 
     def compose(
         self,
@@ -185,7 +181,7 @@ class Studio:
                 model = self.models.load(model_name)
             else:
                 model = self.models.to_generate(options)
-            job = Job(model, upload, options, soundfont=self.soundfont)
+            job = Job(model, upload, options)
             if listens:
                 job.listen()
             if stop.is_set():
@@ -260,21 +256,29 @@ class Studio:
         Its upload can be played as the variation PROMPT_ALONE.
         """
         new_folder = partial(self.folders.new, session)
-        job = Job(upload.model, upload, MusicOptions(), new_folder, self.soundfont)
+        job = Job(upload.model, upload, MusicOptions(), new_folder)
         self.kept.add(session, job)
         return job
 
-    def file(self, job: str, variation: int, kind: str) -> Path:
+    def file(self, job: str, variation: int, kind: str, without: Collection[int] = ()) -> Path:
         """Return the path of a file of a job, made if necessary; sound waits for other renderings.
+
+        `without` are ids of tracks that are left out of the sound.
 
         Raises:
             LookupError: there is no such job, or no file of this kind.
-            SoundError: the sound cannot be rendered, or too many calls are waiting for sound.
+            SoundError: the sound cannot be rendered.
+            BusyError: too many calls are waiting for sound.
         """
         session, kept_job = self.kept.get(job)
-        if kind in SOUND_KINDS:
-            return self.sounds.file(session, kept_job.sound, variation, kind, ())
-        return kept_job.file(variation, kind)
+        if kind not in SOUND_KINDS:
+            return kept_job.file(variation, kind)
+        sound = kept_job.sound(variation)
+        if path := sound.find(kind, without):
+            return path
+        with self._sounds.enter(None, owner=Owner(session=session)) as ticket:
+            self._sounds.wait(ticket)
+            return sound.file(kind, without, self.soundfont)
 
     def shown(self, job: str, variation: int) -> tuple[bytes, Score, list[int]]:
         """Return a piece as it is downloaded, its score, and the ids of its tracks in the frames.
@@ -282,25 +286,13 @@ class Studio:
         Raises the errors of `file`.
         """
         _, kept_job = self.kept.get(job)
-        score, ids = kept_job.sound.score(variation)
-        return kept_job.file(variation, "midi").read_bytes(), score, ids
-
-    def mix(
-        self, job: str, variation: int, without: Collection[int], second: float = 0.0
-    ) -> tuple[Path, int]:
-        """Return the sound of a job without some tracks, and the second at which it begins.
-
-        That is shortly before `second`. Raises the errors of `file`.
-        """
-        session, kept_job = self.kept.get(job)
-        kind = "wav" if without else "flac"
-        path = self.sounds.file(session, kept_job.sound, variation, kind, without, second)
-        return path, kept_job.sound.begin(variation, second)
+        sound = kept_job.sound(variation)
+        return kept_job.file(variation, "midi").read_bytes(), sound.score, sound.ids
 
     def render(self, session: str, upload: Upload) -> Path:
         """Return the sound of an uploaded file, as FLAC.
 
-        Raise SoundError if it cannot be rendered.
+        Raises the errors of `file`.
         """
         return self.file(self.opened(session, upload).id, PROMPT_ALONE, "flac")
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 PREFIX = "relpe-"
 LOCK = ".running"
@@ -32,39 +32,25 @@ def private_folder() -> Iterator[Path]:
     Also removes the folders of processes that were killed.
     """
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        if _is_mine(path) and (path / LOCK).exists() and not is_running(path):
+        if _is_mine(path) and _is_abandoned(path):
             shutil.rmtree(path, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     try:
-        with running(folder):
+        with FileLock(folder / LOCK, thread_local=False):
             yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def running(folder: Path) -> Iterator[None]:
-    """Mark a folder as that of a running process."""
-    lock = FileLock(folder / LOCK, thread_local=False)
+def _is_abandoned(folder: Path) -> bool:
+    """Whether the process of a folder was killed."""
+    lock = folder / LOCK
     try:
-        with lock.acquire(timeout=0):
-            yield
-    finally:
-        (folder / LOCK).unlink(missing_ok=True)
-
-
-def is_running(folder: Path) -> bool:
-    """Return whether the process of a folder is running, or may be starting."""
-    try:
-        if time.time() - folder.stat().st_mtime < STARTING_SECONDS:
+        if not lock.is_file() or time.time() - folder.stat().st_mtime < STARTING_SECONDS:
+            return False
+        with FileLock(lock, thread_local=False).acquire(timeout=0):
             return True
-        if not (folder / LOCK).is_file():
-            return False
-        with FileLock(folder / LOCK, thread_local=False).acquire(timeout=0):
-            return False
-    except Timeout:
-        return True
-    except OSError:
+    except OSError:  # also if it is locked
         return False
 
 

@@ -133,14 +133,6 @@ class Upload:
             return 1
         return self.prompt.first_bar_heard(MusicOptions.prompt_bars)
 
-    def until(self, last_bar: int) -> Upload:
-        """Return the same file with its prompt ending after `last_bar`, counted from 1.
-
-        Raises:
-            MidiError: there is no such bar, or no music before its end.
-        """
-        return self.choose(None, last_bar, None, None)
-
     def choose(
         self,
         first_bar: int | None,

@@ -5,14 +5,11 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from itertools import islice
 
-from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.prompt.report import TrackFacts
 from app.player.frames import Frame, TrackFrame, VariationFrame
-from app.server.job_audio import seconds_left_out
 from app.server.uploads import Upload
-from app.text import duration, plural
+from app.text import plural
 from app.web.assets import SCRIPTS
 from app.web.session import Session
 
@@ -23,7 +20,6 @@ _DRUMS = "Whether this track is drums; so are all tracks that share its channel.
 _MOST_ROWS = 40
 _MOST_NOTES = 300
 """About as many notes are drawn on a card."""
-_MOST_CHART_ROWS, _MOST_LETTERS = 256, 64
 
 
 def card(upload: Upload) -> str:
@@ -38,8 +34,6 @@ def card(upload: Upload) -> str:
     ]
     size = f"{seconds // 60}:{seconds % 60:02d}, {plural(upload.whole.facts.notes, 'note')}"
     shown = [notice for notice in facts.notices if notice != upload.whole.facts.beats_notice]
-    if silence := seconds_left_out(upload.whole.score):
-        shown.append(f"the sound leaves out {duration(silence)} of silence at the start")
     notices = "".join(f"<li>{html.escape(sentence(notice))}</li>" for notice in shown)
     summary, tracks = _tracks(upload)
     return (
@@ -47,8 +41,8 @@ def card(upload: Upload) -> str:
         "<button type='button' data-forget aria-label='Remove the file' title='Remove the file'>"
         f"×</button></header><p>{html.escape(' · '.join(brief))}</p>"
         + (f"<ul class='notices'>{notices}</ul>" if notices else "")
-        + f"<details><summary>{summary}</summary><p>{size}</p>{_sheet(upload.sheet)}"
-        f"{tracks}</details><p class='used'>{html.escape(_used(upload))}</p></article>"
+        + f"<details><summary>{summary}</summary><p>{size}</p>{tracks}</details>"
+        f"<p class='used'>{html.escape(_used(upload))}</p></article>"
     )
 
 
@@ -85,27 +79,6 @@ def sentence(text: str) -> str:
     is_named = re.match(r"[^:]+\.\w+:", text)
     begins = text if is_named else text[:1].upper() + text[1:]
     return begins if begins.endswith((".", "!", "?")) else f"{begins}."
-
-
-def _sheet(sheet: LeadSheet) -> str:
-    """Return key, form, and a chart of the chords in rows of four bars; empty without chords."""
-    rows = list(islice(sheet.rows(), _MOST_CHART_ROWS))
-    if not rows or not sheet.key:
-        return ""
-    form = " ".join(phrase.letter for phrase in sheet.phrases[:_MOST_LETTERS])
-    form += " …" * (len(sheet.phrases) > _MOST_LETTERS)
-    body = "".join(
-        f"<tr><th scope='row'>{row.letter}</th><td>{row.first_bar:,}</td>"
-        + "".join(f"<td>{html.escape(bar)}</td>" for bar in row.bars)
-        + "</tr>"
-        for row in rows
-    )
-    left = len(sheet.chords) - (rows[-1].first_bar - 1 + len(rows[-1].bars))
-    more = f"<p>and {plural(left, 'more bar')}</p>" if left else ""
-    return (
-        f"<p class='form'>Key <b>{sheet.key}</b>{form and f' · Form <b>{form}</b>'}</p>"
-        f"<div class='chart'><table>{body}</table>{more}</div>"
-    )
 
 
 def _tracks(upload: Upload) -> tuple[str, str]:

@@ -79,7 +79,7 @@ def finished_example(name: str) -> Frame:
         title=f"An example: {label_of(name)}",
         subtitle=f"{_bars(bars) - _bars(before)} new bars after bar {_bars(before)}",
         timeline=bars,
-        prompt=PromptFrame(tracks=pack_tracks(prompt), splice=splice, sound="ready"),
+        prompt=PromptFrame(tracks=pack_tracks(prompt), splice=splice),
         variations=[VariationFrame(tracks=pack_tracks(new, prompt))],
     )
 

@@ -88,9 +88,6 @@ def build_page(
     def file(request: object) -> dict[str, object]:  # Gradio sets attributes, which methods forbid
         return calls.files.file(request)
 
-    def mix(request: object) -> dict[str, object]:
-        return calls.files.mix(request)
-
     with Page(
         title=f"{TITLE} · music, continued",
         analytics_enabled=False,
@@ -123,7 +120,7 @@ def build_page(
                     finished_example(FIRST_EXAMPLE),
                     html_template=player.template(MENU, [*instrument_names(), "Drums"]),
                     js_on_load=player.script(player.sound_bank(soundfont)),
-                    server_functions=[file, mix],
+                    server_functions=[file],
                     apply_default_css=False,
                     elem_id="player",
                 )

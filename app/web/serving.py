@@ -28,9 +28,9 @@ from app.compose.models import Models
 from app.compose.options import MAX_FILE_BYTES
 from app.player import assets as player
 from app.server.memory.heap import return_unused
-from app.server.store import prune, remove_raw
+from app.server.store import prune
 from app.server.studio import Sharing
-from app.server.temporary import is_running, make_room, private_folder, running
+from app.server.temporary import make_room, private_folder
 from app.server.uploads import READER
 from app.web.assets import PAGE_STYLE, SCRIPTS, theme
 from app.web.guard import Guard, Hosts
@@ -218,10 +218,7 @@ def _uploads_in(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _music_folder(serving: Serving, temporary: Path) -> Iterator[Path]:
-    """Return the folder for the music of this start; its raw sound is removed at the end.
-
-    Also removes the raw sound of pages that were killed.
-    """
+    """Return the folder for the music of this start; it is removed at the end if it is empty."""
     kept = serving.output_folder
     if kept is None:
         music = temporary / "music"
@@ -229,19 +226,14 @@ def _music_folder(serving: Serving, temporary: Path) -> Iterator[Path]:
         yield music
         return
     kept.mkdir(parents=True, exist_ok=True)
-    for run in kept.iterdir():
-        if run.is_dir() and not is_running(run):
-            remove_raw(kept, run.name)
     music = Path(tempfile.mkdtemp(prefix=f"{date.today()}-", dir=kept))
     days, most_bytes = serving.keep_days, serving.keep_bytes
     try:
         with ExitStack() as stack:
-            stack.enter_context(running(music))
             if days is not None or most_bytes is not None:
                 stack.enter_context(_repeated(partial(_prune, kept, days, most_bytes)))
             yield music
     finally:
-        remove_raw(kept, music.name)
         with suppress(OSError):  # it has music
             music.rmdir()
 

@@ -6,7 +6,6 @@ import hmac
 import re
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -17,7 +16,6 @@ from app.player.frames import Frame, PromptFrame, blank_timeline
 from app.player.plan import PlanFrame, plan_frame
 from app.server.job import NEW_PIECE
 from app.server.memory.sizes import size_of
-from app.server.store import LEFT_SECONDS
 from app.server.studio import EMPTY
 from app.server.uploads import Upload
 from app.web.examples import finished_example
@@ -42,6 +40,8 @@ MOST_BYTES = 512 << 20
 """Memory of the music of all sessions."""
 MOST_BYTES_OF_SESSION = 64 << 20
 """Memory of the music of a session; its earliest steps are dropped. What it shows is kept."""
+LEFT_SECONDS = 3600.0
+"""How long a session is kept after its page was closed, or has lost its connection."""
 MOST_SESSIONS = 1000
 """Number of sessions that are kept: clients can open any number of them."""
 
@@ -76,8 +76,6 @@ class FinishedJob(NamedTuple):
     """A finished job."""
 
     step: Step
-    finished_at: float
-    """Time in seconds since the epoch."""
     asked: Asked
     """The request, which can be repeated."""
 
@@ -197,8 +195,8 @@ class Session:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.names: list[str] = []
-        """Names of all pages that have shown the session; its files are stored under them."""
+        self.name = ""
+        """Name of the page that shows it."""
         self.token = ""
         """Secret token of its browser tab."""
         self.reading = 0
@@ -235,7 +233,7 @@ class Session:
             if work.past and work.past[-1].frame is asked.before.frame:
                 work.past.pop()
             return False
-        result = FinishedJob(work.step, time.time(), asked)
+        result = FinishedJob(work.step, asked)
         self.results = [*self.results, result][-MOST_RESULTS:]
         return True
 
@@ -250,13 +248,11 @@ class Session:
     def shown(self) -> Frame:
         """Return the frame that the player shows, with the actions that are possible."""
         work, busy = self.work, self.asked is not None
-        done = work.frame.get("phase") == "done"
         lost = Frame(alert=OPENED_ANEW) if work.frame is self.lost_in else Frame()
         state = Frame(
             busy=busy,
             can_undo=bool(work.past) and not busy,
             can_redo=bool(work.future) and not busy,
-            can_discard=busy or done,
         )
         if self.asked is not None:
             asked, options = self.asked.upload, self.asked.options
@@ -330,9 +326,7 @@ class Sessions:
     its session; a reloaded page is recognised by the token of its browser tab.
     """
 
-    def __init__(self, back: Callable[[str], object]) -> None:
-        """`back` is called with the names of pages that come back."""
-        self._back = back
+    def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
         self._left: dict[str, float] = {}
         self._lock = threading.RLock()
@@ -341,11 +335,9 @@ class Sessions:
         """Return the session of this name, or a new one."""
         with self._lock:
             session = self._sessions.pop(name, None) or Session()
-            if name not in session.names:
-                session.names.append(name)
+            session.name = name
             self._sessions[name] = session  # the one that was used last
-            if self._left.pop(name, None) is not None:
-                self._come_back(session)
+            self._left.pop(name, None)
             while len(self._sessions) > MOST_SESSIONS:
                 oldest = next(iter(self._sessions))
                 self._left.pop(oldest, None)
@@ -379,18 +371,12 @@ class Sessions:
                         finally:
                             other.lock.release()
 
-    def leave(self, name: str) -> list[str]:
-        """Mark a session as closed; return the names under which its files are stored.
-
-        Names that another session has taken over are left out.
-        """
+    def leave(self, name: str) -> None:
+        """Mark a session as closed."""
         with self._lock:
-            session = self._sessions.get(name)
-            others = {n for one in self._sessions.values() if one is not session for n in one.names}
-            if session is not None:
+            if name in self._sessions:
                 self._left[name] = time.time()
             self._forget()
-            return [n for n in (session.names if session else [name]) if n not in others]
 
     def known_by(self, token: str) -> str | None:
         """Return the name of the page with this token, if there is one."""
@@ -417,14 +403,9 @@ class Sessions:
             del self._left[old]
             session = self._sessions.pop(old)
             session.token = token if _TOKEN.fullmatch(token) else ""
-            session.names.append(name)
+            session.name = name
             self._sessions[name] = session
-            self._come_back(session)
             return session
-
-    def _come_back(self, session: Session) -> None:
-        for name in session.names:
-            self._back(name)
 
     def _forget(self) -> None:
         """Drop sessions that were closed long ago."""

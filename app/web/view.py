@@ -61,7 +61,7 @@ class View:
 
     def __init__(self, studio: Studio) -> None:
         self.studio = studio
-        self.sessions = Sessions(studio.back)
+        self.sessions = Sessions()
         self._serial = itertools.count()
 
     def session(self, request: gr.Request) -> Session:

@@ -46,12 +46,12 @@ def show_done(page, **others):
 
 
 def mixes(page):
-    return [request for kind, request in page.evaluate("harness.asked") if kind == "mix"]
+    return [request for _, request in page.evaluate("harness.asked") if "without" in request]
 
 
-def mix(variation=0, *, without=(), second=0, job="j1"):
+def mix(variation=0, *, without=(), job="j1"):
     """A request for sound."""
-    return {"job": job, "variation": variation, "without": list(without), "second": second}
+    return {"job": job, "variation": variation, "kind": "flac", "without": list(without)}
 
 
 def seconds(page):
@@ -171,23 +171,23 @@ def test_music_plays_while_it_is_written_and_waits_for_what_is_not(page):
 
 
 def test_without_worklets_or_soundfont_the_server_renders_which_is_said(rendered, browser, address):
-    show(rendered, harness.prompt_frame(bars=60))  # 120 s
+    show(rendered, harness.prompt_frame(bars=16))  # 32 s
     rendered.shows("at https and localhost): the server renders the sound", "[data-part=loading]")
     rendered.evaluate("harness.delay = 500")
     click_roll(rendered, 0.93)
-    rendered.wait_for_function("+document.querySelector('[data-part=roll]').ariaValueNow > 60")
+    rendered.wait_for_function("+document.querySelector('[data-part=roll]').ariaValueNow > 16")
     at = seconds(rendered)
     assert mixes(rendered) == []
     rendered.part("play").click()
     rendered.wait_for_selector(".player.making")
     plays(rendered)
     (request,) = mixes(rendered)
-    assert request == mix(-1, job="j0", second=(at - 10) // 30 * 30)
+    assert request == mix(-1, job="j0")
     time_of = "document.querySelector('.player audio').currentTime"
-    assert at - request["second"] - 1 <= rendered.evaluate(time_of) < at - request["second"] + 5
+    assert at - 1 <= rendered.evaluate(time_of) < at + 5
     rendered.part("from-start").click()
     plays(rendered)
-    assert mixes(rendered)[-1] == mix(-1, job="j0")
+    assert len(mixes(rendered)) == 1
 
     with opened(browser, address, ready=".player-roll") as other:
         other.route("**/bank.sf2", lambda route: route.abort())
@@ -207,16 +207,13 @@ def test_a_failed_mix_of_the_server_is_reported_and_can_be_tried_again(rendered)
     mute = rendered.locator(".mute").nth(1)
     mute.click()
     rendered.shows("This sound cannot be mixed")
-    assert mute.get_attribute("aria-pressed") == "false"
-    assert rendered.evaluate(sound("sound_v0_.wav"))
+    plays(rendered, playing=False)
     rendered.evaluate("harness.refuse = null")
-    mute.click()
+    rendered.part("play").click()
     rendered.wait_for_function(sound("sound_v0_1.wav"))
     assert mute.get_attribute("aria-pressed") == "true"
     plays(rendered)
-    frame: Any = harness.prompt_frame(job="other")
-    frame["prompt"]["sound"] = "none"
-    show(rendered, frame)
+    show(rendered, harness.prompt_frame(job=""))
     assert rendered.part("play").is_disabled()
 
 

@@ -70,7 +70,7 @@ class Fuzz:
             "event_id": self.draw.choice(["x", *NASTY]),
             "trigger_id": self.draw.choice([None, *self.components, *NASTY]),
             "component_id": self.draw.choice([*self.components, *NASTY]),
-            "fn_name": self.draw.choice(("file", "mix", "__init__", *NASTY)),
+            "fn_name": self.draw.choice(("file", "__init__", *NASTY)),
         }
         for name in self.draw.sample(list(call), self.draw.randrange(4)):
             del call[name]

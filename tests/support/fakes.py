@@ -244,13 +244,12 @@ def silent_stems(
     *,
     ids: Sequence[int] | None = None,
     soundfont: Path | None = None,
-    begin_seconds: float = 0.0,
     progress: Callable[[float], None] | None = None,
 ) -> Stems:
     """Replaces `stems.render`; all stems are silent."""
     if progress is not None:
         progress(1.0)
-    seconds = float(score.seconds_at(score.end_ticks)) - begin_seconds
+    seconds = float(score.seconds_at(score.end_ticks))
     samples = np.zeros((int(8000 * seconds), 2), np.int16)
     numbers = places_of(score, ids)
     names = {number: f"Track {number}" for number in numbers}

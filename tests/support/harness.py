@@ -64,11 +64,11 @@ const answer = (name) => async (request) => {{
   harness.asked.push([name, request]);
   await new Promise((resolve) => setTimeout(resolve, harness.delay));
   if (harness.refuse) return {{ error: harness.refuse }};
-  if (name === "file") return {{ path: `/music/${{request.kind}}_v${{request.variation}}.bin` }};
-  const path = `/music/sound_v${{request.variation}}_${{request.without.join("-")}}.wav`;
-  return {{ path, begin: request.second }};
+  const {{ kind, variation, without }} = request;
+  const mixed = without && `sound_v${{variation}}_${{without.join("-")}}.wav`;
+  return {{ path: `/music/${{mixed ?? `${{kind}}_v${{variation}}.bin`}}` }};
 }};
-const server = {{ mix: answer("mix"), file: answer("file") }};
+const server = {{ file: answer("file") }};
 harness.ready = new Promise((resolve) => {{
   new Function("element", "props", "watch", "trigger", "server", {script})(
     document.getElementById("player"), harness.props,
@@ -195,9 +195,7 @@ def prompt_frame(bars: int = 12, tracks: int = 3, *, first: int = 4, job: str = 
         title="Evening song",
         subtitle=f"New music begins after bar {bars}",
         timeline=timeline(score),
-        prompt=PromptFrame(
-            tracks=pack_tracks(score), splice=4.0 * bars, first=4.0 * first, sound="ready"
-        ),
+        prompt=PromptFrame(tracks=pack_tracks(score), splice=4.0 * bars, first=4.0 * first),
         variations=[],
     )
 
@@ -217,7 +215,6 @@ def done_frame(
             VariationFrame(
                 tracks=pack_tracks(piece, upload),
                 timeline=timeline(band(bars + new_bars, tracks=tracks), end),
-                sound="ready",
                 files=KINDS,
                 facts=f"{piece.num_notes} notes · 0:16",
                 settings=f"seed {7 + index} · temperature 1.00 · top-p 0.97",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 
 from app.audio.synth.soundfont import SoundError
 from app.compose.options import MAX_FILE_BYTES
-from app.errors import DiskError
+from app.errors import BusyError, DiskError
 from app.server.studio import Studio
 from app.server.uploads import read_upload
 from app.web.callbacks.alerts import BROKEN
@@ -30,31 +29,19 @@ class FileCallbacks:
         self._opening = threading.Lock()
 
     def file(self, request: object) -> dict[str, object]:
-        """Return the path of a file of a job; `request` is `{job, variation, kind}`."""
-        with _answered() as answer:
-            job, variation, asked = _checked(request)
-            kind = asked.get("kind")
-            if not isinstance(kind, str):
-                raise LookupError(f"kind is {short(kind)}, expected one such as midi")
-            answer["path"] = self._studio.file(job, variation, kind).as_posix()
-        return answer
+        """Return the path of a file of a job; `request` is `{job, variation, kind, without}`.
 
-    def mix(self, request: object) -> dict[str, object]:
-        """Return the path of the sound without some tracks, and the piece's second where it begins.
-
-        `request` is `{job, variation, without, second}`; the sound begins shortly before `second`.
+        `without` are the ids of tracks that are left out of a sound.
         """
         with _answered() as answer:
             job, variation, asked = _checked(request)
-            without = asked.get("without") or []
+            kind, without = asked.get("kind"), asked.get("without") or []
+            if not isinstance(kind, str):
+                raise LookupError(f"kind is {short(kind)}, expected one such as midi")
             if not isinstance(without, list) or not all(isinstance(n, int) for n in without):
                 raise LookupError(f"without is {short(without)}, expected a list of track ids")
-            second = asked.get("second", 0)
-            if not isinstance(second, int | float) or not math.isfinite(second):
-                raise LookupError(f"second is {short(second)}, expected a number")
-            job = self._opened(job)
-            path, begin = self._studio.mix(job, variation, frozenset(without), second)
-            answer |= {"path": path.as_posix(), "begin": begin}
+            path = self._studio.file(self._opened(job), variation, kind, frozenset(without))
+            answer["path"] = path.as_posix()
         return answer
 
     def _opened(self, job: str) -> str:
@@ -75,7 +62,7 @@ def _answered() -> Iterator[dict[str, object]]:
     answer: dict[str, object] = {}
     try:
         yield answer
-    except DiskError as error:
+    except (BusyError, DiskError) as error:
         answer["error"] = f"{error}."
     except (LookupError, SoundError) as error:
         text = str(error.args[0]) if error.args else "there is no such file"

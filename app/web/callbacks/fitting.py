@@ -30,7 +30,7 @@ def shown(upload: Upload, job: str) -> Frame:
     if "prompt" not in frame:
         return frame
     prompt = frame["prompt"].copy()
-    prompt["sound"], prompt["files"] = "ready", [*prompt_files(upload), *SOUND_KINDS]
+    prompt["files"] = [*prompt_files(upload), *SOUND_KINDS]
     return frame | Frame(prompt=prompt)
 
 

@@ -79,5 +79,5 @@ class HistoryCallbacks:
         self._leave(session_of(request))
 
     def _leave(self, name: str) -> None:
-        for stored_name in self._view.sessions.leave(name):
-            self._view.studio.leave(stored_name)
+        self._view.sessions.leave(name)
+        self._view.studio.leave(name)

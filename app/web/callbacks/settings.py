@@ -91,7 +91,7 @@ class SettingsCallbacks:
                 score = with_told_drums(upload.score, saved.options.drums, upload.whole.name)
                 if score.tracks != upload.score.tracks:
                     upload = with_drums(self._models, upload, score, saved.model)
-                    job = self._view.studio.opened(session.names[-1], upload).id  # it sounds new
+                    job = self._view.studio.opened(session.name, upload).id  # it sounds new
                 upload = for_model(self._models, upload, saved.model)
                 if upload.whole.facts.beats != saved.options.beats:
                     upload = upload.counted_by(saved.options.beats)

@@ -38,7 +38,7 @@ from app.compose.options import (
     with_seed,
 )
 from app.compose.prompt.prompt import passage_options
-from app.errors import DiskError, input_errors
+from app.errors import BusyError, DiskError, input_errors
 from app.server.studio import Studio
 from app.server.uploads import Upload, read_upload
 from app.web.refusals import refusal, short
@@ -124,7 +124,7 @@ class Calls:
                 continue
             try:
                 paths.append(self.studio.file(name, number, "flac").as_posix())
-            except (DiskError, LookupError, SoundError) as error:  # MIDI files are kept
+            except (BusyError, DiskError, LookupError, SoundError) as error:  # MIDI files are kept
                 alert = alert or str(error)
         settings = [row.get("settings") for row in variations]
         again = [self.studio.file(name, number, "replay") for number in range(len(variations))]
@@ -149,7 +149,8 @@ class Calls:
             options = options_of(sent)
             last = int(number_of("last_bar", sent["last_bar"], _LAST_BAR))
             upload = self._read(sent, options)
-            return self._compose(upload.until(last) if last else upload, options, job, request)
+            upload = upload.choose(None, last, None, None) if last else upload
+            return self._compose(upload, options, job, request)
 
     def fill(self, request: gr.Request, sent: Mapping[str, object]) -> Answer:
         """Write some bars and tracks of a MIDI file again, or add a track.

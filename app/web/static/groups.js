@@ -1,8 +1,9 @@
 // Groups of buttons have one Tab stop each, as toolbars of the desktop do: the arrow keys, Home and End move
 // within a group. Radio buttons of a group share a name, so that the browser does the same.
 
-const GROUPS = "[role=group], [role=toolbar], [role=tablist], .examples, #results ul";
-const OTHERS = ".player-tracks, .player-menu, [role=radiogroup]"; // these move by keys of their own
+const GROUPS = "[role=group], [role=toolbar], [role=radiogroup], [role=tablist], .examples, .player-tracks, #results ul";
+const OTHERS = ".player-menu"; // it moves by keys of its own
+const MEMBERS = "button, select, a[href], .player-tracks input";
 
 /** The outermost group around an element; null if there is none. */
 function groupOf(node) {
@@ -12,7 +13,7 @@ function groupOf(node) {
 }
 
 function membersOf(group) {
-  const all = [...group.querySelectorAll("button, select, a[href]")];
+  const all = [...group.querySelectorAll(MEMBERS)];
   return all.filter((one) => !one.disabled && groupOf(one) === group && one.checkVisibility({ visibilityProperty: true }));
 }
 
@@ -20,7 +21,7 @@ function membersOf(group) {
 function rove(group, chosen) {
   const all = membersOf(group);
   if (!all.length) return;
-  const isOn = (one) => one.matches("[aria-pressed=true], [aria-selected=true], [aria-current=true]");
+  const isOn = (one) => one.matches("[aria-pressed=true], [aria-checked=true], [aria-selected=true], [aria-current=true]");
   const stop = chosen ?? all.find((one) => one.dataset.stop) ?? all.find(isOn) ?? all[0];
   for (const one of all) {
     if (one.tabIndex !== (one === stop ? 0 : -1)) one.tabIndex = one === stop ? 0 : -1;
@@ -37,11 +38,16 @@ function walk(event) {
   if (!group) return;
   const all = membersOf(group);
   const index = all.indexOf(event.target);
-  const next = { ArrowRight: all[index + 1] ?? all[0], ArrowLeft: all.at(index - 1), Home: all[0], End: all.at(-1) }[event.key];
+  const row = event.target.closest("li"); // of a list: the same member of the row below or above
+  const inRow = (other) => row && other?.querySelectorAll(MEMBERS)[[...row.querySelectorAll(MEMBERS)].indexOf(event.target)];
+  const [right, left] = [all[index + 1] ?? all[0], all.at(index - 1)];
+  const [down, up] = [inRow(row?.nextElementSibling), inRow(row?.previousElementSibling)];
+  const next = { ArrowRight: right, ArrowLeft: left, ArrowDown: down, ArrowUp: up, Home: all[0], End: all.at(-1) }[event.key];
   if (index < 0 || !next) return;
   event.preventDefault();
   event.stopPropagation();
   next.focus();
+  if (next.matches("[role=radio]")) next.click();
 }
 
 export function roveInGroups() {

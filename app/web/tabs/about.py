@@ -49,6 +49,9 @@ class _Label(NamedTuple):
 
 
 _NOTHING = _Label("")
+_POINTER = "whole pieces, with pointer"
+_PLAIN = {_POINTER: _Label("whole pieces, with the memory of earlier bars", _POINTER)}
+"""Cells of the tables of results in plain words."""
 
 
 def about(models: Models, *, keep: bool = False) -> str:
@@ -202,21 +205,6 @@ def _said(readme: str, what: str) -> str:
     return text.replace("`", "")
 
 
-def _plain(cell: str) -> _Label:
-    """Return a cell of the table of results, with names from the reports in plain words."""
-    if count := re.fullmatch(r"(\d+)-gram, (\w+), (untransposed|12 transpositions)", cell):
-        how = count[2].replace("_", " ").title().replace(" ", "-")
-        keys = ", in all 12 keys" if count[3] != "untransposed" else ""
-        return _Label(f"no neural network: {count[1]}-gram model ({how}){keys}", cell)
-    if window := re.fullmatch(r"windows of (\d+) tokens, no overlap", cell):
-        return _Label(f"pieces cut into {int(window[1]):,} tokens each", cell)
-    if cell == "whole pieces, state carried on":
-        return _Label("whole pieces, model alone", cell)
-    if cell == "whole pieces, with pointer":
-        return _Label("whole pieces, with the memory of earlier bars", cell)
-    return _Label(cell)
-
-
 def _results(readme: str) -> str:
     """Return the first table below the heading `Measured …` of a model's README."""
     _, _, measured = readme.partition("\n## Measured")
@@ -224,7 +212,7 @@ def _results(readme: str) -> str:
     if table is None:
         return ""
     rows = [
-        [_shown(_plain(cell.strip())) for cell in line.strip("|").split("|")]
+        [_shown(_PLAIN.get(cell, _Label(cell))) for cell in line.strip("| ").split(" | ")]
         for line in table[0].splitlines()
     ]
     head = "".join(f"<th>{cell}</th>" for cell in rows[0])

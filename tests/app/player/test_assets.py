@@ -6,7 +6,7 @@ import hashlib
 import posixpath
 import re
 
-from app.player.assets import EVENTS, MODULES, STYLE, Modules, script, sound_bank, template
+from app.player.assets import ALL, EVENTS, MODULES, STYLE, Modules, script, sound_bank, template
 from app.server.downloads import MENU
 
 TEMPLATE, SCRIPT = template(MENU), script(sound_bank(None))
@@ -14,7 +14,7 @@ VENDOR, WORKLET = "vendor/", "sound/worklet.js"
 SOURCES = {
     address: source.decode()
     for address, source in MODULES.sources.items()
-    if not address.startswith(VENDOR)
+    if not address.startswith(VENDOR) and address != ALL
 }
 CODE = "\n".join(SOURCES.values())
 IMPORT = re.compile(r'^import {([^}]*)} from "([^"]+)";$', re.MULTILINE)
@@ -57,6 +57,12 @@ def test_every_import_names_an_export_of_a_module_beside_it():
     assert imported == set(SOURCES) - {"player.js", WORKLET}
     assert f'new URL("{WORKLET.split("/")[1]}", import.meta.url)' in CODE
     assert "export function start(" in SOURCES["player.js"]
+    bundle = MODULES.sources[ALL].decode()
+    assert {name: bundle.count(f'$all["{name}"] = ') for name in SOURCES} == {
+        name: int(name != WORKLET) for name in SOURCES
+    }
+    assert bundle.count("\nexport ") == 1
+    assert "import {" not in bundle
 
 
 def test_the_synthesizer_is_the_one_that_its_hash_and_script_name_and_has_its_licence():

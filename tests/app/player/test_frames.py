@@ -85,7 +85,6 @@ def test_the_timeline_maps_beats_to_seconds(bpms):
     score = Score(12, tempos=score.tempos, end_ticks=96 * len(bpms))
     frame = timeline(score)
     points = parse(frame["tempos"])
-    assert frame["seconds"] == points[-1][1] / 1000
     for unit, millis in points:
         seconds = float(score.seconds_at(unit * 12 // UNITS_PER_BEAT))
         assert millis / 1000 == pytest.approx(seconds, abs=0.001)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.files import RAW_SOUND, size_on_disk
 from app.server import store
 from app.server.job import PROMPT_ALONE, Job
 from app.server.store import KeptJobs, SessionFolders, prune
@@ -26,9 +24,8 @@ def ids_of(jobs: KeptJobs) -> list[str]:
 
 
 def add(jobs: KeptJobs, session: str, name: str, size: int = 0) -> None:
-    """Adds a job without sound."""
-    sound = SimpleNamespace(drop=lambda: None)
-    job = SimpleNamespace(id=name, size=size, is_available=True, sound=sound)
+    """Adds a job."""
+    job = SimpleNamespace(id=name, size=size, is_available=True)
     jobs.add(session, cast("Job", job))
 
 
@@ -85,7 +82,6 @@ def test_an_upload_makes_one_folder_once_it_is_played(studio, upload, tmp_path):
     jobs = [studio.opened("me", upload) for _ in range(5)]
     assert not (tmp_path / "out").exists()
     assert all(studio.knows(job.id) for job in jobs)
-    assert jobs[0].frame("prompt")["prompt"].get("sound") == "ready"
     with ThreadPoolExecutor(8) as threads:
         paths = [threads.submit(jobs[3].file, PROMPT_ALONE, "midi") for _ in range(8)]
         assert len({path.result() for path in paths}) == 1
@@ -126,27 +122,6 @@ def test_files_are_removed_after_a_day_unless_they_are_kept(tmp_path, clock):
     assert second.parent.name != SessionFolders(root, keep=True).new("one/../x").parent.name
 
 
-def test_files_are_removed_an_hour_after_their_session_unless_it_comes_back(tmp_path, clock):
-    """The connection of an idle session was lost."""
-    folders = SessionFolders(tmp_path, keep=False)
-    over, going_on, back = (folders.new(name) for name in ("over", "going on", "back"))
-    for name in ("over", "back", "unknown"):
-        folders.leave(name)
-    clock[0] = 0.9
-    folders.back("back")
-    folders.new("going on")
-    assert over.exists()
-    clock[0] = 1.1
-    folders.new("going on")
-    assert not over.parent.exists()
-    assert going_on.exists()
-    assert back.exists()
-    clock[0] = 25
-    folders.new("other")
-    assert not back.exists()
-    assert (len(folders._made), len(folders._left)) == (2, 0)  # the others are forgotten
-
-
 def kept_job(folder, day, session, number, age_days, size):
     job = folder / f"2026-01-{day:02d}-abc_1234" / (str(session) * 16) / f"{number:03d}"
     job.mkdir(parents=True)
@@ -181,27 +156,3 @@ def test_old_music_is_removed_by_age_and_by_size_and_other_files_are_kept(tmp_pa
     assert not middle.parent.exists()
     assert newest.exists()
     assert (mine / "me.jpg").exists()
-
-
-def test_raw_sound_counts_by_its_size_on_disk(tmp_path, monkeypatch):
-    """Raw sound is in a separate folder, in sparse files with holes where it is silent."""
-    jobs = [kept_job(tmp_path, 1, number, 1, age_days=3 - number, size=10) for number in (1, 2)]
-    for folder in jobs:
-        raw = folder / f"{RAW_SOUND}x"
-        raw.mkdir()
-        (raw / "whole").write_bytes(b"x" * 100_000)
-        with (raw / "silence").open("wb") as file:
-            file.truncate(10_000_000)
-    sizes = [size_on_disk(folder) for folder in jobs]
-    assert 200_000 <= sum(sizes) < 1_000_000
-    assert prune(tmp_path, None, sum(sizes)) == []
-    assert len(prune(tmp_path, None, 150_000)) == 1
-    stat = Path.stat
-
-    def vanish(path, **options):
-        if path.name == "song.mid":
-            raise FileNotFoundError
-        return stat(path, **options)
-
-    monkeypatch.setattr(Path, "stat", vanish)  # while sizes are added up
-    assert 0 < size_on_disk(jobs[1]) < sizes[1]

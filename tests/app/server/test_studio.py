@@ -174,25 +174,22 @@ def test_files_are_requested_by_job_variation_and_kind_until_they_are_removed(
     job = compose(studio, upload, variations=2)[-1]["job"]
     assert studio.file(job, 1, "midi").read_bytes()[:4] == b"MThd"
     assert studio.file(job, 0, "flac").suffix == ".flac"
-    assert studio.mix(job, 0, {0}) != studio.mix(job, 0, set())
+    assert studio.file(job, 0, "flac", {0}) != studio.file(job, 0, "flac")
     for wrong in ((job[:-1], 0, "midi"), ("", 0, "midi"), (job, 2, "midi"), (job, 0, "../x")):
         with pytest.raises(LookupError):
             studio.file(*wrong)
     opened = studio.opened(ME, upload)
     assert opened.id != job
     assert len(opened.id) == 32
-    assert studio.mix(opened.id, PROMPT_ALONE, ())[0].exists()
+    assert studio.file(opened.id, PROMPT_ALONE, "flac").exists()
     with monkeypatch.context() as patch:
         patch.setattr("app.server.store.MOST_JOBS", 2)
         last = compose(studio)[-1]["job"]
     with pytest.raises(LookupError, match="its files were removed"):
         studio.file(job, 0, "midi")  # the oldest one was forgotten
-    monkeypatch.setattr("app.server.store.LEFT_SECONDS", -1.0)
-    for who, is_kept in (("other", True), (ME, False)):
-        studio.leave(ME)
-        studio.back(ME if is_kept else "other")
-        studio.folders.new("other")  # expired folders are removed now
-        assert studio.knows(last) is studio.knows(opened.id) is is_kept, who
+    monkeypatch.setattr("app.server.store.KEPT_SECONDS", -1.0)
+    studio.folders.new("other")  # expired folders are removed now
+    assert not studio.knows(last)
 
 
 def test_music_that_is_heard_while_it_is_written_does_not_change(studio, upload, monkeypatch):

@@ -181,13 +181,17 @@ def test_choosing_everything_changes_nothing_and_an_upload_is_parsed_once(
     path = tmp_path / "band.mid"
     path.write_bytes(write_midi(band()))
     upload = read_upload(path, 100_000, Models.only(model))
-    for same in (upload.choose(1, BARS, ALL, ALL), upload.until(BARS), upload.counted_by("file")):
+    for same in (
+        upload.choose(1, BARS, ALL, ALL),
+        upload.choose(None, BARS, None, None),
+        upload.counted_by("file"),
+    ):
         np.testing.assert_array_equal(same.prompt.ids, upload.prompt.ids)
         assert same.whole.facts == upload.whole.facts
     upload.counted_by("estimate")
     upload.choose(2, BARS, frozenset({HAND}), None)
     assert parsed == {upload.whole.data: 1}
-    cut = upload.until(3).prompt.data
+    cut = upload.choose(None, 3, None, None).prompt.data
     assert parsed == {upload.whole.data: 1, cut: 1}
 
 
@@ -218,7 +222,7 @@ def test_musicxml_is_uploaded_as_a_midi_file_and_what_it_lost_is_said_of_all_its
     upload = read_upload(path, 100_000, Models.only(model))
     assert upload.whole.data == as_midi(written, "song.mxl")
     assert (upload.whole.bars, upload.score.num_notes) == (4, 4)
-    for each in (upload, upload.until(2), upload.counted_by("grid")):
+    for each in (upload, upload.choose(None, 2, None, None), upload.counted_by("grid")):
         assert "the file was read without its lyrics" in each.prompt.facts.notices
     path.write_bytes(written[:-30])
     with pytest.raises(MidiError, match=r"song\.mxl: this MusicXML cannot be read"):

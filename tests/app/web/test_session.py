@@ -11,7 +11,7 @@ from app.web.session import Sessions, Step
 
 def test_the_least_recently_used_sessions_are_dropped_first(monkeypatch):
     monkeypatch.setattr(history, "MOST_SESSIONS", 3)
-    sessions = Sessions(lambda _: None)
+    sessions = Sessions()
     first = {name: sessions.of(name) for name in "abc"}
     assert sessions.of("a") is first["a"]
     sessions.of("d")
@@ -25,36 +25,18 @@ TOKENS = ["0" * 31 + digit for digit in "0123456789abcdef"]
 
 
 @pytest.fixture
-def back():
-    """Names of the pages that have been opened again."""
-    return []
+def sessions():
+    return Sessions()
 
 
-@pytest.fixture
-def sessions(back):
-    return Sessions(back.append)
-
-
-def test_a_page_that_was_left_continues_in_its_tab_of_the_browser(sessions, back):
+def test_a_page_that_was_left_continues_in_its_tab_of_the_browser(sessions):
     assert sessions.adopt("a", "", TOKENS[0]) is None  # the first page of a tab
     mine = sessions.of("a")
     sessions.leave("a")
     assert sessions.adopt("b", TOKENS[0], TOKENS[1]) is mine
     assert sessions.of("b") is mine
-    assert "a" in back
     assert sessions.of("a") is not mine
-    assert sessions.leave("c") == ["c"]  # a script, which never opened the page
-
-
-def test_files_are_left_and_come_back_by_all_names_that_a_session_had(sessions, back):
-    sessions.adopt("a", "", TOKENS[0])
-    sessions.leave("a")
-    sessions.adopt("b", TOKENS[0], TOKENS[1])
-    assert sessions.leave("a") == []  # the server learns late that the connection was lost
-    assert sessions.leave("b") == ["a", "b"]
-    back.clear()
-    sessions.adopt("c", TOKENS[1], TOKENS[2])
-    assert back == ["a", "b", "c"]
+    sessions.leave("c")  # a script, which never opened the page
 
 
 def test_a_session_has_one_page_at_a_time(sessions):

@@ -32,6 +32,14 @@ export function grey(control, why) {
   else control.removeAttribute("aria-description");
 }
 
+/** Closes a small window by Escape, and when the focus or a press goes elsewhere than to it or its opener. */
+export function closeOutside(box, opener, close) {
+  const isOutside = (target) => !box.contains(target) && !opener()?.contains(target);
+  box.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && isOutside(relatedTarget) && close());
+  box.addEventListener("keydown", ({ key }) => key === "Escape" && close());
+  document.addEventListener("pointerdown", ({ target }) => isOutside(target) && close(), { capture: true });
+}
+
 /** Listens to several events, whose names are separated by spaces. */
 export function on(node, names, call, options) {
   for (const name of names.split(" ")) node.addEventListener(name, call, options);

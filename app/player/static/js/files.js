@@ -1,6 +1,7 @@
 // Downloads of the shown variation: the button for MIDI, and the menu of the other files.
 
-import { fileUrl, sentenceOf } from "./server.js";
+import { closeOutside } from "./dom.js";
+import { fileUrl, pathOf, sentenceOf } from "./server.js";
 
 const NO_FILE =
   "The file is not available: it was removed, or the program has ended. Its card below the player still has the MIDI file.";
@@ -25,7 +26,7 @@ export class Files {
       this.open(true, event.key === "ArrowDown" ? 0 : -1);
     });
     this.menu.addEventListener("keydown", (event) => this.onKey(event));
-    this.box.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && this.closeOutside(relatedTarget));
+    closeOutside(this.box, () => null, () => this.open(false));
   }
 
   /** Offers the files of these kinds. */
@@ -46,8 +47,7 @@ export class Files {
       const asked = { ...this.shown(), kind: button.dataset.kind };
       this.dragged = null;
       try {
-        const { path } = await this.server.ask("file", asked);
-        this.dragged = { ...asked, path };
+        this.dragged = { ...asked, path: await pathOf(this.server, asked) };
       } catch (error) {
         console.warn(error); // a click says what is wrong
       }
@@ -66,7 +66,6 @@ export class Files {
   choose(button) {
     const isInMenu = this.menu.contains(button);
     this.open(false);
-    if (isInMenu) this.more.focus({ preventScroll: true });
     this.download(button, isInMenu ? [button, this.more] : [button]);
   }
 
@@ -75,7 +74,7 @@ export class Files {
     if (button.classList.contains("working")) return;
     for (const one of busy) one.classList.add("working");
     try {
-      const { path } = await this.server.ask("file", { ...this.shown(), kind: button.dataset.kind });
+      const path = await pathOf(this.server, { ...this.shown(), kind: button.dataset.kind });
       const link = document.createElement("a");
       link.href = fileUrl(path);
       const answer = await fetch(link.href, { method: "HEAD" });
@@ -95,26 +94,18 @@ export class Files {
   }
 
   open(isOpen, focus) {
+    if (!isOpen && this.menu.contains(document.activeElement)) this.more.focus({ preventScroll: true });
     this.menu.hidden = !isOpen;
     this.more.setAttribute("aria-expanded", isOpen);
     if (isOpen && focus !== undefined) this.entries.at(focus)?.focus();
-  }
-
-  closeOutside(target) {
-    if (!this.box.contains(target)) this.open(false);
   }
 
   onKey(event) {
     const all = this.entries;
     const index = all.indexOf(event.target);
     const next = { ArrowDown: (index + 1) % all.length, ArrowUp: (index - 1 + all.length) % all.length, Home: 0, End: all.length - 1 }[event.key];
-    if (next !== undefined) all[next].focus();
-    else if (event.key === "Escape" || event.key === "Tab") {
-      this.open(false);
-      this.more.focus();
-      if (event.key === "Tab") return;
-    } else return;
+    if (next === undefined) return;
+    all[next].focus();
     event.preventDefault();
-    event.stopPropagation();
   }
 }

@@ -13,7 +13,6 @@ import { Roll } from "./roll/index.js";
 import { UNITS_PER_BEAT, controlReader, isSolo, lowerBound, noteReader, rowReader, soundingLayers } from "./roll/notes.js";
 import { BLANK_SCENE } from "./roll/view.js";
 import { Selection } from "./selection.js";
-import { Server } from "./server.js";
 import { PROMPT, Sound } from "./sound/index.js";
 import { TempoMap } from "./tempo.js";
 import { TrackList } from "./tracks.js";
@@ -50,7 +49,6 @@ class Player {
       this.box.dataset[name] = JSON.stringify(values); // the last choice: Gradio would repeat the first one
       trigger(name, values);
     };
-    this.server = new Server(server);
     const onError = (text) => {
       this.frame.alert = text;
       this.renderAlert();
@@ -80,8 +78,8 @@ class Player {
       onWork: (written, rests) => this.selection.setTracks(written, rests),
       onSound: (row) => this.hands.trackSound.toggle(row),
     });
-    this.compare = new Variations(part("chips"), this.roll, { onChoice: (index) => this.choose(index) });
-    this.sound = new Sound(part, this.server, this.roll, { font, onMix: (isHeard) => this.settleMix(isHeard), onError });
+    this.compare = new Variations(part("chips"), { onChoice: (index) => this.choose(index) });
+    this.sound = new Sound(part, server, this.roll, { font, onError });
     this.blind = new BlindTest(part, this.sound, {
       show: (index) => {
         this.choose(index);
@@ -100,7 +98,7 @@ class Player {
         trigger("edit", { ...edit, variation: this.shownIndex });
       },
     });
-    this.files = new Files(part, this.server, { shown: () => ({ job: this.frame.job, variation: this.shownIndex }), onError });
+    this.files = new Files(part, server, { shown: () => ({ job: this.frame.job, variation: this.shownIndex }), onError });
     this.listen(element);
   }
 
@@ -131,12 +129,6 @@ class Player {
 
   get isBusy() {
     return this.frame.busy ?? BUSY.includes(this.frame.phase);
-  }
-
-  /** Whether tracks can be muted: by the synthesizer, or in what the server renders. */
-  get canMute() {
-    const { prompt, variations } = this.frame;
-    return this.sound.hasSynth || (this.server.canMix && [prompt, ...variations].some((one) => one?.sound && one.sound !== "none"));
   }
 
   render() {
@@ -213,15 +205,7 @@ class Player {
       if (pen !== null || frame.phase === "waiting") this.scrollIntoView();
     }
     this.renderTracks(sounding);
-    this.compare.show(
-      frame.variations.map((one, index) => ({
-        layers: soundingLayers(all[index]),
-        from: splice,
-        to: gap?.stop ?? (one.timeline ?? timeline).end,
-        facts: one.facts ?? factsOf(all[index]),
-      })),
-      chosen,
-    );
+    this.compare.show(frame.variations.map((one, index) => one.facts ?? factsOf(all[index])), chosen);
     this.renderSound(layers, { splice, end: timeline.end, limit: this.isLive ? Infinity : this.limitOf(bars, pen, splice), isNew: started });
     const { rows } = this.tracks;
     const canEdit = canSelect && Boolean(frame.job);
@@ -258,14 +242,12 @@ class Player {
     const writes = Boolean(this.gap) && frame.phase === "prompt";
     const areChosen = layers.filter((layer) => layer.heard !== undefined || layer.played !== undefined).length > 1;
     const canChoose = areChosen && (!this.gap || writes); // those of a result are written already
-    const canMix = this.canMute;
     part("open-tracks").hidden = !canChoose || writes;
     const isOpen = isListOpen || writes;
     part("hint").hidden = !canChoose || !isOpen || writes;
-    part("hint-mix").hidden = !canMix;
     part("open-tracks").setAttribute("aria-expanded", isOpen);
     this.box.classList.toggle("with-table", canChoose && isOpen);
-    this.tracks.show(layers, { canMix, canChoose, isOpen, writes, rests: this.gap?.rests ?? [], hasSound: Boolean(frame.job) && !frame.example && !this.isLive, isBusy: this.isBusy, isSolo: isSolo(layers) });
+    this.tracks.show(layers, { canChoose, isOpen, writes, rests: this.gap?.rests ?? [], hasSound: Boolean(frame.job) && !frame.example && !this.isLive, isBusy: this.isBusy, isSolo: isSolo(layers) });
   }
 
   /** Up to where the music is written, in quarter notes; Infinity if all of it is. */
@@ -282,10 +264,10 @@ class Player {
     const without = this.tracks.silent();
     const index = isPrompt ? -1 : chosen;
     const name = isPrompt || frame.phase === "waiting" ? PROMPT : `${frame.job}/${chosen}`;
-    const isRendered = (isPrompt || frame.example ? frame.prompt : frame.variations[chosen])?.sound === "ready";
+    const request = { job: frame.job, variation: frame.example ? -1 : index, kind: "flac", without };
     this.sound.show({
       name: frame.job && name,
-      wanted: isRendered && this.server.canMix ? { name, key: `${frame.job}/${index}/${without}`, request: { job: frame.job, variation: index, without } } : null,
+      wanted: frame.job && !this.isBusy ? { name, key: `${frame.job}/${index}/${without}`, request } : null,
       tracks: channelsOf(layers, roll),
       why: this.isBusy ? "It can be played when the music is written." : frame.job ? "This music has no sound." : "There is no music yet.",
       tempo,
@@ -314,15 +296,6 @@ class Player {
     sound.play(tempo.secondsAt(splice));
   }
 
-  /** Keeps the requested mutes if their mix is now audible, else takes them back. */
-  settleMix(isHeard) {
-    if (isHeard) this.tracks.confirm();
-    else {
-      this.tracks.restore();
-      this.render();
-    }
-  }
-
   renderAlert() {
     this.part("alert").hidden = !this.frame.alert;
     this.part("alert").textContent = this.frame.alert || "";
@@ -332,7 +305,7 @@ class Player {
     const { frame, part, isBusy } = this;
     const bar = part("bar");
     bar.hidden = part("stop").hidden = !isBusy;
-    part("discard").hidden = !frame.can_discard;
+    part("discard").hidden = !isBusy && frame.phase !== "done";
     part("subtitle").textContent = (isBusy && frame.line) || frame.subtitle || "";
     const percent = Math.round(100 * (frame.progress ?? 0));
     const isKnown = frame.phase === "composing" || percent > 0;
@@ -349,8 +322,7 @@ class Player {
     const isDone = Boolean(variation?.files?.length) && !isBusy;
     const files = new Set((frame.phase === "prompt" ? frame.prompt?.files : variation?.files) ?? []);
     this.files.show(files);
-    const isRendered = frame.variations.every((one) => one.sound === "ready");
-    this.blind.offer(frame.job, frame.variations.length, isDone && isRendered && !frame.example);
+    this.blind.offer(frame.job, frame.variations.length, isDone && !frame.example);
     part("steps").hidden = !frame.can_undo && !frame.can_redo;
     for (const [name, isPossible] of [["undo", frame.can_undo], ["redo", frame.can_redo]]) {
       grey(part(name), isBusy ? BUSY_REASON : isPossible ? "" : `There is nothing to ${name}.`);
@@ -411,10 +383,7 @@ class Player {
     onPage("lend-player", ({ detail }) => detail(this));
     onPage("keydown", (event) => this.onKey(event));
     onPage("keyup", (event) => event.key === " " && this.onKey(event));
-    onPage("pointerdown", (event) => {
-      this.isByKeys = false;
-      this.files.closeOutside(event.target);
-    });
+    onPage("pointerdown", () => (this.isByKeys = false));
   }
 
   /** The step that is undone or redone may be an edit of the piece that is shown. */

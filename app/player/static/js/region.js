@@ -27,12 +27,6 @@ export class PromptRegion extends BarRange {
     this.describe();
   }
 
-  /** The numbers of the first and last bar of a prompt. */
-  of(bars, { first, splice }) {
-    const line = (beat) => lowerBound(bars, beat - 0.01, (bar) => bar);
-    return { first: line(first) + 1, last: Math.max(1, line(splice)) };
-  }
-
   mark() {
     this.roll.mark(this.bars[this.from], this.bars[this.to]);
   }

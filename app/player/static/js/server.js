@@ -5,22 +5,11 @@ const OFFLINE = "This browser is offline: try again when it is connected.";
 /** An error whose message is a sentence from the server for the user. */
 class Refusal extends Error {}
 
-export class Server {
-  /** `functions`: {mix, file} as Gradio passes them; undefined in a page without a server. */
-  constructor(functions) {
-    this.functions = functions;
-  }
-
-  get canMix() {
-    return typeof this.functions?.mix === "function";
-  }
-
-  /** The answer about a file that the server has made, with its path. */
-  async ask(name, request) {
-    const answer = await this.functions[name](request);
-    if (answer?.path) return answer;
-    throw answer?.error ? new Refusal(answer.error) : new Error(`${name}: no path`);
-  }
+/** The path of a file that the server makes: {job, variation, kind, without}; `server`: {file} as Gradio passes it. */
+export async function pathOf(server, request) {
+  const answer = await server.file(request);
+  if (answer?.path) return answer.path;
+  throw answer?.error ? new Refusal(answer.error) : new Error("the server has sent no path");
 }
 
 /** The message for the user about an error: the server's sentence, or else `otherwise`. */

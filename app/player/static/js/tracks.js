@@ -29,12 +29,10 @@ export class TrackList {
     Object.assign(this, { list, onMix, onChoice, onWork, onSound });
     this.muted = new Set();
     this.solo = new Set();
-    this.heardWithout = [[], []]; // mute and solo of the audible mix
     this.rows = [];
     this.built = "";
     this.wishes = new Map(); // choices by track that no frame may have yet
     list.addEventListener("keydown", (event) => this.onKey(event));
-    list.addEventListener("focusin", (event) => this.rove(event.target));
   }
 
   /** Ids of the tracks that are muted, or not solo. */
@@ -52,17 +50,6 @@ export class TrackList {
     this.muted.clear();
     this.solo.clear();
     this.wishes.clear();
-    this.confirm();
-  }
-
-  /** Records that the requested mix is now audible. */
-  confirm() {
-    this.heardWithout = [[...this.muted], [...this.solo]];
-  }
-
-  /** Goes back to the audible mix after the requested one failed. */
-  restore() {
-    [this.muted, this.solo] = this.heardWithout.map((ids) => new Set(ids));
   }
 
   /** Lets the user's choices stand until the server has answered all of them. */
@@ -83,9 +70,9 @@ export class TrackList {
   }
 
   /** `writes`: what happens to each track in the selected bars can be chosen; `rests`: ids. */
-  show(layers, { canMix, canChoose, hasSound, isOpen, writes, rests, isBusy, isSolo }) {
+  show(layers, { canChoose, hasSound, isOpen, writes, rests, isBusy, isSolo }) {
     this.rows = this.collect(layers, isSolo);
-    const canMute = canMix && this.rows.length > 1;
+    const canMute = this.rows.length > 1;
     const wide = canChoose && isOpen;
     if (writes !== this.writes) this.wishes.clear();
     [this.writes, this.rests] = [writes, rests];
@@ -96,11 +83,10 @@ export class TrackList {
     this.list.classList.toggle("table", wide);
     this.list.classList.toggle("writes", writes);
     if (built !== this.built) {
-      const focus = this.controls().findIndex((control) => control === document.activeElement);
+      const focus = controlsOf(this.list).indexOf(document.activeElement);
       this.list.replaceChildren(...(wide ? [this.head(canMute || hasSound)] : []), ...this.rows.map((row) => this.row(row, { canMute, hasSound, wide })));
       this.built = built;
-      this.rove(this.controls()[Math.max(0, focus)]);
-      if (focus >= 0) this.controls()[focus]?.focus();
+      if (focus >= 0) controlsOf(this.list)[focus]?.focus();
     }
     this.update(isBusy);
   }
@@ -153,7 +139,7 @@ export class TrackList {
 
   soundButton({ id, name }) {
     const label = `Instrument and volume of ${name}`;
-    const button = make("button", { type: "button", innerHTML: SLIDERS, className: "sound", tabIndex: -1, title: label, "aria-label": label });
+    const button = make("button", { type: "button", innerHTML: SLIDERS, className: "sound", title: label, "aria-label": label });
     button.setAttribute("aria-haspopup", "dialog");
     button.setAttribute("aria-expanded", false);
     button.addEventListener("click", () => this.onSound(this.rows.find((row) => row.id === id)));
@@ -163,13 +149,13 @@ export class TrackList {
   button({ id, name }, kind, letter, word) {
     const label = `${word} ${name}`;
     const title = `${label} (key ${letter})`;
-    const button = make("button", { type: "button", textContent: letter, className: kind, tabIndex: -1, title, "aria-label": label });
+    const button = make("button", { type: "button", textContent: letter, className: kind, title, "aria-label": label });
     button.addEventListener("click", () => this.turn(id, kind));
     return button;
   }
 
   box(kind, label) {
-    const box = make("input", { type: "checkbox", className: kind, tabIndex: -1, "aria-label": label });
+    const box = make("input", { type: "checkbox", className: kind, "aria-label": label });
     box.addEventListener("change", () => this.choose());
     return make("label", { title: label }, box);
   }
@@ -178,7 +164,7 @@ export class TrackList {
   work({ id, name }) {
     const buttons = WORK.map(([kind, word, text]) => {
       const label = `${word} ${name}`;
-      const button = make("button", { type: "button", textContent: word, className: "work", tabIndex: -1, title: `${text}: ${name}`, "aria-label": label });
+      const button = make("button", { type: "button", textContent: word, className: "work", title: `${text}: ${name}`, "aria-label": label });
       button.dataset.work = kind;
       button.addEventListener("click", () => this.setWork(id, kind));
       return button;
@@ -234,42 +220,13 @@ export class TrackList {
     this.onChoice(chosen);
   }
 
-  controls() {
-    return controlsOf(this.list);
-  }
-
-  /** The tab key reaches one control of the list, the arrow keys the others. */
-  rove(target) {
-    if (!target?.matches?.("button, input")) return;
-    for (const control of this.controls()) control.tabIndex = control === target ? 0 : -1;
-  }
-
   onKey(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const item = event.target.closest(".track");
-    if (!item) return;
-    const letter = event.key.toLowerCase();
-    if ((letter === "m" || letter === "s") && item.querySelector(".mute")) this.turn(Number(item.dataset.id), letter === "m" ? "mute" : "solo");
-    else if (!this.walk(item, event)) return;
+    const kind = { m: "mute", s: "solo" }[event.key.toLowerCase()];
+    if (!kind || !item?.querySelector(".mute")) return;
+    this.turn(Number(item.dataset.id), kind);
     event.preventDefault();
     event.stopPropagation();
-  }
-
-  walk(item, { key, target }) {
-    const all = this.controls();
-    const index = all.indexOf(target);
-    const column = controlsOf(item).indexOf(target);
-    const inRow = (row) => row?.matches(".track") && controlsOf(row)[column];
-    const next = {
-      ArrowRight: all[index + 1],
-      ArrowLeft: all[index - 1],
-      ArrowDown: inRow(item.nextElementSibling),
-      ArrowUp: inRow(item.previousElementSibling),
-      Home: all[0],
-      End: all.at(-1),
-    };
-    if (!(key in next)) return false;
-    (next[key] || target).focus();
-    return true;
   }
 }

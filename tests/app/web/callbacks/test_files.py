@@ -32,7 +32,7 @@ def test_files_are_found_by_job_variation_and_kind_only(calls, midi):
         assert set(answer) == {"error"}
         assert answer["error"] != BROKEN
     for without in ("0", [None], {"a": 1}):
-        answer = calls.files.mix({"job": job, "variation": 0, "without": without})
+        answer = calls.files.file({"job": job, "variation": 0, "kind": "flac", "without": without})
         assert set(answer) == {"error"}
         assert answer["error"] != BROKEN
 
@@ -40,11 +40,11 @@ def test_files_are_found_by_job_variation_and_kind_only(calls, midi):
 def test_the_example_of_an_empty_page_is_rendered_on_demand(calls):
     request, first = {}, {}
     for name in (FIRST_EXAMPLE, "groove"):
-        request = {"job": f"example {name}", "variation": -1}
-        first = calls.files.mix(request)
+        request = {"job": f"example {name}", "variation": -1, "kind": "flac"}
+        first = calls.files.file(request)
         assert Path(first["path"]).is_file()
-    assert calls.files.mix(request) == first
+    assert calls.files.file(request) == first
     shutil.rmtree(Path(first["path"]).parent)  # as if it had expired
-    assert Path(calls.files.mix(request)["path"]).is_file()
+    assert Path(calls.files.file(request)["path"]).is_file()
     for job in ("example nothing", "example ../waltz", "example "):
-        assert "is not available" in calls.files.mix({"job": job, "variation": -1})["error"]
+        assert "is not available" in calls.files.file({**request, "job": job})["error"]

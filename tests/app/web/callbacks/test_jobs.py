@@ -44,7 +44,6 @@ def test_a_job_swaps_the_buttons_and_leaves_a_result(calls, midi):
     view = seen(calls.jobs.end(SOMEONE))
     assert not view.frame["busy"]
     assert view.frame["can_undo"]
-    assert view.frame["can_discard"]
     assert view.go.visible
     (card,) = view.results["cards"]
     assert (card["name"], card["text"]) == ("My prompt", "4 bars after bar 4")
@@ -245,6 +244,6 @@ def test_a_full_disk_is_reported_in_one_sentence_and_leaves_no_file(
     monkeypatch.setattr("app.server.job_audio.stems.render", render)
     frames, view = make(calls, bars=2)
     assert "midi" in view.frame["variations"][0]  # without its sound
-    answer = calls.files.mix({"job": view.frame["job"], "variation": 0, "without": []})
+    answer = calls.files.file({"job": view.frame["job"], "variation": 0, "kind": "flac"})
     assert "the audio cannot be written (No space left on device); " in answer["error"]
     assert str(tmp_path) not in answer["error"]

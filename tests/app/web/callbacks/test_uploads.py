@@ -41,8 +41,8 @@ def test_an_upload_shows_its_facts_and_can_be_continued_and_played(calls, midi):
     assert (view.go.interactive, view.beats.visible) == (True, False)
     frame = view.frame
     assert (frame["phase"], frame["title"]) == ("prompt", "My prompt")
-    assert (frame["prompt"]["splice"], frame["prompt"]["sound"]) == (16, "ready")
-    answer = calls.files.mix({"job": frame["job"], "variation": -1, "without": []})
+    assert frame["prompt"]["splice"] == 16
+    answer = calls.files.file({"job": frame["job"], "variation": -1, "kind": "flac"})
     assert answer["path"].endswith(".flac")
     view = seen(calls.uploads.take_example(EXAMPLES[1].name, SOMEONE))
     assert view.frame["title"] == EXAMPLES[1].label
@@ -113,7 +113,6 @@ def test_the_region_decides_which_bars_are_read_and_where_new_music_begins(calls
     assert (upload.first_bar, upload.bars) == (2, 3)
     assert (view.frame["prompt"]["first"], view.frame["prompt"]["splice"]) == (4, 12)
     assert view.frame["job"] == job  # view and sound stay
-    assert view.frame["prompt"]["sound"] == "ready"
     assert "Reads bars 2 to 3" in view.card
     assert not view.frame["can_undo"]  # not a separate step
     region(calls, 1, 4)

@@ -6,7 +6,6 @@ const AHEAD_SECONDS = 0.12; // how early a click is scheduled
 
 export class Metronome {
   isOn = false;
-  clicks = 0; // number of clicks so far
 
   constructor(sound) {
     this.sound = sound;
@@ -59,6 +58,5 @@ export class Metronome {
     tone.connect(level).connect(context.destination);
     tone.start(when);
     tone.stop(when + 0.06);
-    this.clicks += 1;
   }
 }

@@ -1,6 +1,6 @@
 // Instrument and volume of a track, in a small window next to its row. They are edits of the piece.
 
-import { BUSY_REASON, grey, write } from "../dom.js";
+import { BUSY_REASON, closeOutside, grey, write } from "../dom.js";
 
 const DRUMS = 128; // in the list of instruments
 
@@ -15,18 +15,7 @@ export class TrackSound {
     volume.addEventListener("input", () => this.say());
     volume.addEventListener("change", () => onChange({ volumes: [[this.id, Number(volume.value)]] }));
     part("track-sound-close").addEventListener("click", () => this.close());
-    this.box.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") this.close();
-      event.stopPropagation(); // keys of the player
-    });
-    this.box.addEventListener("focusout", ({ relatedTarget }) => {
-      if (relatedTarget && !this.box.contains(relatedTarget) && relatedTarget !== this.opener) this.close();
-    });
-    document.addEventListener(
-      "pointerdown",
-      ({ target }) => this.box.contains(target) || this.opener?.contains(target) || this.close(),
-      { capture: true },
-    );
+    closeOutside(this.box, () => this.opener, () => this.close());
   }
 
   /** The button that opens the window; the list of tracks may have made it anew. */

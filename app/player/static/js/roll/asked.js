@@ -2,7 +2,7 @@
 // and chords, which are added, changed and removed there. The fields of the form hold them; the rows show
 // these and report changes.
 
-import { grey, make, onDrag } from "../dom.js";
+import { closeOutside, grey, make, onDrag } from "../dom.js";
 import { CLICK_PIXELS } from "./gestures.js";
 import { lowerBound } from "./notes.js";
 
@@ -22,11 +22,7 @@ export class AskedRows {
       button.addEventListener("click", () => onAsk({ growth: button.dataset.growth }));
     }
     for (const row of [this.sections, this.chords]) row.addEventListener("keydown", (event) => this.walk(row, event));
-    this.pick.addEventListener("keydown", (event) => this.onPickKey(event));
-    this.pick.addEventListener("focusout", ({ relatedTarget }) => {
-      if (relatedTarget && !this.pick.contains(relatedTarget)) this.close();
-    });
-    document.addEventListener("pointerdown", ({ target }) => this.pick.contains(target) || this.close(), { capture: true });
+    closeOutside(this.pick, () => null, () => this.close());
   }
 
   /** `plan`: what is asked, or null; `lines`: the bar lines of the new bars; `canAsk`: it can be changed. */
@@ -255,12 +251,6 @@ export class AskedRows {
     const none = this.choice("Model chooses", "Leave this bar to the model", () => this.setChord(bar, ""));
     this.open(cell, `Chords of bar ${first + bar}`, text, make("div", { className: "choices" }, ...options, none));
     text.select();
-  }
-
-  onPickKey(event) {
-    event.stopPropagation();
-    if (event.key !== "Escape") return;
-    this.close();
   }
 
   /** Shows the section that is dragged, or hides it. */

@@ -27,13 +27,12 @@ export class Sound {
   isLive = false; // the music is made while it plays: its position is not moved by hand
   isBlind = false; // only rendered sound is played
 
-  /** `onMix(isHeard)`: whether the requested mix of the server is now audible, or has failed; `onError(text)`. */
-  constructor(part, server, roll, { font, onMix, onError }) {
+  constructor(part, server, roll, { font, onError }) {
     Object.assign(this, { part, server, roll });
     this.box = part("player");
     this.shown = Object.fromEntries(["now", "total", "play", "roll", "loading"].map((name) => [name, part(name)]));
     const level = () => this.level;
-    this.rendered = new Rendered(part("sound"), server, { level, onMix, onError, onChange: () => this.animate() });
+    this.rendered = new Rendered(part("sound"), server, { level, onError, onChange: () => this.animate() });
     this.synth = new Synth(font, { level, onChange: () => this.onSynth() });
     part("volume").addEventListener("input", () => [this.rendered, this.synth].forEach((one) => one.setLevel()));
     part("midi-out").hidden = !navigator.requestMIDIAccess;

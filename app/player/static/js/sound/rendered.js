@@ -1,21 +1,17 @@
 // Sound that the server has rendered, in an audio element: what blind comparisons play, and browsers that have no
-// synthesizer. It may begin later than the piece, since rendering all of a long piece takes a while.
+// synthesizer.
 
 import { make, on } from "../dom.js";
-import { fileUrl, sentenceOf } from "../server.js";
+import { fileUrl, pathOf, sentenceOf } from "../server.js";
 
 const PATIENCE_MS = 60_000; // time limit for loading a sound
-const MARGIN_SECONDS = 10; // how long before the position a sound begins
-const STEP_SECONDS = 30; // sounds begin at multiples of this, so that moving back a little needs no other one
 const NO_SOUND =
   "The sound cannot be played: its file was removed, or the program has ended. Its card below the player still has the MIDI file.";
 
 export class Rendered {
   turn = 0; // number of the latest request
   isPending = false; // a sound is being rendered or loaded
-  begin = 0; // second of the piece at which the loaded sound begins
 
-  /** `onMix(isHeard)`: whether the requested mix is now audible, or has failed; `onChange()`; `onError(text)`. */
   constructor(deck, server, calls) {
     Object.assign(this, { server, ...calls });
     this.take(deck);
@@ -36,7 +32,7 @@ export class Rendered {
 
   /** Seconds of the piece. */
   get position() {
-    return this.deck.currentTime + this.begin;
+    return this.deck.currentTime;
   }
 
   setLevel() {
@@ -52,25 +48,22 @@ export class Rendered {
     const { turn } = this;
     const isLate = () => turn !== this.turn;
     try {
-      if (this.deck.dataset.key !== key || second < this.begin) {
-        if (this.deck.dataset.name !== name || this.deck.dataset.key === key) this.deck.pause();
+      if (this.deck.dataset.key !== key) {
+        if (this.deck.dataset.name !== name) this.deck.pause();
         this.isPending = true;
         this.onChange();
-        const from = Math.max(0, Math.floor((second - MARGIN_SECONDS) / STEP_SECONDS) * STEP_SECONDS);
-        const { path, begin = 0 } = await this.server.ask("mix", { ...request, second: from });
-        const next = make("audio", { preload: "auto", src: fileUrl(path), "data-part": "sound", "data-name": name, "data-key": key });
-        if (!isLate()) await ready(next, () => Math.max(0, (this.isPlaying ? this.position : second) - begin));
+        const src = fileUrl(await pathOf(this.server, request));
+        const next = make("audio", { preload: "auto", src, "data-part": "sound", "data-name": name, "data-key": key });
+        if (!isLate()) await ready(next, () => (this.isPlaying ? this.position : second));
         if (isLate()) return;
         this.deck.pause();
-        this.begin = begin;
         this.take(next);
-        this.onMix(true);
-      } else this.deck.currentTime = second - this.begin;
+      } else this.deck.currentTime = second;
       await this.deck.play();
     } catch (error) {
       if (isLate() || error.name === "AbortError") return; // it was paused before it began
       console.warn(error);
-      this.onMix(false);
+      this.deck.pause(); // it would be another mix than the one that is shown
       this.onError(sentenceOf(error, NO_SOUND));
     } finally {
       if (!isLate()) this.isPending = false;
