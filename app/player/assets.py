@@ -55,7 +55,7 @@ class Modules:
 
     @classmethod
     def of_folder(cls, name: str, folder: Path) -> Modules:
-        """Return all modules of a folder and the folders in it."""
+        """All modules of a folder and the folders in it."""
         paths = sorted(folder.rglob("*.js"))
         return cls(name, {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths})
 
@@ -67,7 +67,7 @@ class Modules:
         return self.sources.get(path.partition(self.route)[2])
 
     def script(self, entry: str, events: Sequence[str] = (), values: object = None) -> str:
-        """Return the `js_on_load` of an HTML component, which starts the module `entry` with it.
+        """`js_on_load` of an HTML component: starts the module `entry` with the component.
 
         Gradio accepts an event if its quoted name occurs in `js_on_load`. Behind a proxy, the path
         of Gradio's root is right, but its host and protocol may be wrong. `values` are passed to
@@ -97,7 +97,7 @@ def sound_bank(soundfont: Path | None) -> Modules:
 
 
 def script(bank: Modules) -> str:
-    """Return the `js_on_load` of the player, whose synthesizer plays this SoundFont."""
+    """`js_on_load` of the player, whose synthesizer plays this SoundFont."""
     font = f"{bank.route}{SOUNDFONT}" if bank.sources else None
     return MODULES.script("player.js", EVENTS, {"font": font})
 

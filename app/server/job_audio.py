@@ -62,12 +62,12 @@ class SoundSource(NamedTuple):
         return max(self.first_second, _step_before(min(max(second, 0), last)))
 
     def name_from(self, begin: int) -> str:
-        """Return the name of the files of the sound that begins at a time."""
+        """Name of the files of the sound that begins at a time."""
         return f"{self.name}_from-{begin}-s" if begin > self.first_second else self.name
 
 
 def seconds_left_out(score: Score) -> int:
-    """Return the silence at the start of a score that its sound leaves out; 0 if it is short."""
+    """Silence at the start of a score that its sound leaves out; 0 if it is short."""
     onsets = [int(track.notes[0, 0]) for track in score.tracks if len(track)]
     silence = float(score.seconds_at(min(onsets, default=0)))
     return _step_before(silence - 1) if silence > SILENCE_SECONDS else 0
@@ -153,7 +153,7 @@ class JobSound:
             return raw.zip() if kind == "stems" else raw.mix(without, f".{kind}")
 
     def render(self, variation: int, begin: int = 0) -> Stems:
-        """Return the raw sound, rendered if it does not exist. Raises the errors of `file`."""
+        """Raw sound, rendered if it does not exist. Raises the errors of `file`."""
         source = self._source(variation)
         begin = max(begin, source.first_second)
         with self._making[variation, begin]:

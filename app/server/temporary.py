@@ -54,7 +54,7 @@ def running(folder: Path) -> Iterator[None]:
 
 
 def is_running(folder: Path) -> bool:
-    """Return whether the process of a folder is running, or may be starting."""
+    """Whether the process of a folder is running, or may be starting."""
     try:
         if time.time() - folder.stat().st_mtime < STARTING_SECONDS:
             return True

@@ -198,7 +198,7 @@ class Calls:
             return self._studio.render(session_of(request), upload).as_posix()
 
     def health(self) -> dict[str, object]:
-        """Return the state of the page: its models, and the numbers of running and waiting jobs."""
+        """State of the page: its models, and the numbers of running and waiting jobs."""
         return self._studio.health()
 
     def stop(self, request: gr.Request) -> bool:
@@ -371,7 +371,7 @@ def choice_of(name: str, value: object, choices: tuple[Any, ...]) -> Any:  # noq
 
 
 def file_of(name: str, value: object) -> Path:
-    """Return the path of an uploaded file; Gradio has checked that it is among the uploads."""
+    """Path of an uploaded file; Gradio has checked that it is among the uploads."""
     if not isinstance(value, dict) or not is_file_obj_with_meta(value):
         raise refusal(
             f"{name} is {short(value)}, expected an uploaded MIDI file; upload it first, as "

@@ -27,7 +27,7 @@ _MOST_CHART_ROWS, _MOST_LETTERS = 256, 64
 
 
 def card(upload: Upload) -> str:
-    """Return the HTML that describes an upload, most of it folded."""
+    """HTML that describes an upload, most of it folded."""
     facts = upload.prompt.facts
     seconds = int(upload.whole.facts.seconds)
     brief = [
@@ -53,13 +53,13 @@ def card(upload: Upload) -> str:
 
 
 def refused(reason: str, before: Upload | None = None) -> str:
-    """Return the HTML of why a file is refused, and of the upload `before`, which is kept."""
+    """HTML of the reason why a file is refused, and of the upload `before`, which is kept."""
     kept = f" {before.title} is still loaded." if before else ""
     return f"<p class='refused' role='alert'>{html.escape(sentence(reason) + kept)}</p>"
 
 
 def said(message: str) -> str:
-    """Return the HTML of a message about an upload."""
+    """HTML of a message about an upload."""
     return f"<p class='said' role='status'>{html.escape(message)}</p>"
 
 
@@ -88,7 +88,7 @@ def sentence(text: str) -> str:
 
 
 def _sheet(sheet: LeadSheet) -> str:
-    """Return key, form, and a chart of the chords in rows of four bars; empty without chords."""
+    """Key, form, and a chart of the chords with a row for four bars; empty without chords."""
     rows = list(islice(sheet.rows(), _MOST_CHART_ROWS))
     if not rows or not sheet.key:
         return ""

@@ -167,7 +167,7 @@ def guarded(page: gr.Blocks, music: Path, serving: Serving) -> Guard:
 
 
 def _has_logged_in(app: App, cookies: Mapping[str, str]) -> bool:
-    """Return whether cookies are those of a login to Gradio's app, or it needs none."""
+    """Whether cookies are those of a login to Gradio's app, or it needs none."""
     names = (f"access-token-{kind}{app.cookie_id}" for kind in ("", "unsecure-"))
     return app.auth is None or any(cookies.get(name) in app.tokens for name in names)
 

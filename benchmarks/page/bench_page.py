@@ -43,7 +43,7 @@ def wait_for_server(address: str) -> None:
 
 
 def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, float]:
-    """Return seconds until the page is drawn, from upload to report, from click to first note."""
+    """Seconds until the page is drawn, from upload to report, and from click to first note."""
     begin = time.perf_counter()
     page.goto(address)
     page.wait_for_selector(".player-roll")

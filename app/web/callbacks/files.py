@@ -30,7 +30,7 @@ class FileCallbacks:
         self._opening = threading.Lock()
 
     def file(self, request: object) -> dict[str, object]:
-        """Return the path of a file of a job; `request` is `{job, variation, kind}`."""
+        """Path of a file of a job; `request` is `{job, variation, kind}`."""
         with _answered() as answer:
             job, variation, asked = _checked(request)
             kind = asked.get("kind")
@@ -40,7 +40,7 @@ class FileCallbacks:
         return answer
 
     def mix(self, request: object) -> dict[str, object]:
-        """Return the path of the sound without some tracks, and the piece's second where it begins.
+        """Path of the sound without some tracks, and the second of the piece where it begins.
 
         `request` is `{job, variation, without, second}`; the sound begins shortly before `second`.
         """
@@ -86,7 +86,7 @@ def _answered() -> Iterator[dict[str, object]]:
 
 
 def _checked(request: object) -> tuple[str, int, dict[str, Any]]:
-    """Return job, variation and all values of a request. Raises LookupError if it is malformed."""
+    """Job, variation and all values of a request. Raises LookupError if it is malformed."""
     if not isinstance(request, dict):
         raise LookupError(f"found {short(request)}, expected job and variation")
     asked: dict[str, Any] = request

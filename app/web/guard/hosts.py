@@ -35,9 +35,9 @@ class Hosts:
     @classmethod
     def of(cls, listening: str, allowed: Iterable[str], root_path: str) -> Hosts:
         """Return the names for an address to listen on, and those that the user allows."""
-        is_everywhere = listening in ("0.0.0.0", "::", "[::]")
+        everywhere = listening in ("0.0.0.0", "::", "[::]")
         machine = socket.gethostname()
-        names = [machine, f"{machine}.local"] if is_everywhere else [listening]
+        names = [machine, f"{machine}.local"] if everywhere else [listening]
         return cls([*names, *allowed, urlsplit(root_path).hostname or ""])
 
     def knows(self, host: str) -> bool:
