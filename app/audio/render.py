@@ -40,6 +40,8 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 Renderer = Literal["auto", "builtin", "fluidsynth"]
+SAMPLE_RATE = 44100
+"""Samples per second, unless another rate is asked."""
 CLIP_TAIL_SECONDS = 2.0
 """Length of the fade after the last bar line of a clip."""
 _CLIP_FADE_IN_SECONDS = 0.01
@@ -72,7 +74,7 @@ class Audio:
 def render(
     score: Score,
     *,
-    sample_rate: int = 44100,
+    sample_rate: int = SAMPLE_RATE,
     soundfont: Path | None = None,
     renderer: Renderer = "auto",
     progress: Callable[[float], None] | None = None,
@@ -131,7 +133,6 @@ def render_clip(
     begin_seconds: float,
     end_seconds: float,
     *,
-    sample_rate: int = 44100,
     soundfont: Path | None = None,
     lufs: float = LOUDNESS_LUFS,
 ) -> Audio:
@@ -145,7 +146,6 @@ def render_clip(
         score: the whole piece.
         begin_seconds: where the clip begins, a bar line.
         end_seconds: where its last bar ends.
-        sample_rate: in hertz.
         soundfont: see `render`.
         lufs: the loudness; it is lower if the true peak would exceed -1 dB.
 
@@ -154,15 +154,15 @@ def render_clip(
     """
     check_length(end_seconds - begin_seconds)
     font = open_soundfont(soundfont if soundfont is not None else default_soundfont())
-    mixed = Mixer(score, font, sample_rate, begin_seconds).mix()
-    length = round((end_seconds - begin_seconds + CLIP_TAIL_SECONDS) * sample_rate)
+    mixed = Mixer(score, font, SAMPLE_RATE, begin_seconds).mix()
+    length = round((end_seconds - begin_seconds + CLIP_TAIL_SECONDS) * SAMPLE_RATE)
     mixed = np.pad(mixed[:, :length], ((0, 0), (0, max(length - mixed.shape[1], 0))))
     if begin_seconds > 0:
-        _fade(mixed[:, : round(_CLIP_FADE_IN_SECONDS * sample_rate)])
-    _fade(mixed[:, ::-1][:, : round(CLIP_TAIL_SECONDS * sample_rate)])
-    level = level_for(mixed, sample_rate, lufs)
+        _fade(mixed[:, : round(_CLIP_FADE_IN_SECONDS * SAMPLE_RATE)])
+    _fade(mixed[:, ::-1][:, : round(CLIP_TAIL_SECONDS * SAMPLE_RATE)])
+    level = level_for(mixed, SAMPLE_RATE, lufs)
     mixed *= level.gain
-    return Audio(mixed.T, sample_rate, "builtin", level.loudness)
+    return Audio(mixed.T, SAMPLE_RATE, "builtin", level.loudness)
 
 
 def _fade(mixed: NDArray[np.float32]) -> None:
