@@ -33,9 +33,8 @@ def safe_name(title: str) -> str:
 def check_writable(path: Path) -> None:
     """Raise OSError for a file that cannot be written, if this can be found out in advance."""
     with suppress(FileNotFoundError):
-        if stat.S_ISDIR(
-            path.stat().st_mode
-        ):  # follows links; raises OSError for a name that is too long
+        # follows links; raises OSError for a name that is too long
+        if stat.S_ISDIR(path.stat().st_mode):
             raise IsADirectoryError(errno.EISDIR, "this is a folder, expected a file name")
     check_folder(path.parent)
 

@@ -33,24 +33,26 @@ def run(main: Callable[..., object]) -> None:
         description=inspect.getmodule(main).__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    hints, places = get_type_hints(main), []
+    hints, positional = get_type_hints(main), []
     for name, parameter in inspect.signature(main).parameters.items():
-        words, default = argument_of(hints[name]), parameter.default
-        optional = default is not parameter.empty
-        if optional and default not in (None, False):
-            words |= {"help": f"(default: {default})".replace("%", "%%")}
+        argument, default = argument_of(hints[name]), parameter.default
+        is_optional = default is not parameter.empty
+        if is_optional:
+            argument["default"] = default
+            if default not in (None, False):
+                argument["help"] = f"(default: {default})".replace("%", "%%")
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            places.append(name)
-            words |= (
-                {"nargs": "*" if "nargs" in words else "?", "default": default} if optional else {}
-            )
-            parser.add_argument(name, **words)
+            positional.append(name)
+            if is_optional:
+                argument["nargs"] = "*" if "nargs" in argument else "?"
+            parser.add_argument(name, **argument)
         else:
+            if not is_optional:
+                argument["required"] = True
             flag = f"--{name.rstrip('_').replace('_', '-')}"
-            words |= {"default": default} if optional else {"required": True}
-            parser.add_argument(flag, dest=name, **words)
+            parser.add_argument(flag, dest=name, **argument)
     options = vars(parser.parse_args())
-    main(*[options.pop(name) for name in places], **options)
+    main(*[options.pop(name) for name in positional], **options)
 
 
 def turns(

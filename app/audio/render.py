@@ -40,13 +40,18 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 Renderer = Literal["auto", "builtin", "fluidsynth"]
+SAMPLE_RATE = 44100
+"""Samples per second, unless another rate is asked."""
 CLIP_TAIL_SECONDS = 2.0
 """Length of the fade after the last bar line of a clip."""
 _CLIP_FADE_IN_SECONDS = 0.01
 _SILENCE = 1e-5
+"""Largest absolute value that counts as silence."""
 _OGG_HEADER = 27
+"""Bytes of the header of an Ogg page, without the lengths of its segments."""
 _OGG_SERIAL = 1
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+"""Each byte with its bits in the opposite order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +74,7 @@ class Audio:
 def render(
     score: Score,
     *,
-    sample_rate: int = 44100,
+    sample_rate: int = SAMPLE_RATE,
     soundfont: Path | None = None,
     renderer: Renderer = "auto",
     progress: Callable[[float], None] | None = None,
@@ -106,14 +111,15 @@ def render(
             "the score bends single notes of an MPE zone, which a MIDI file for FluidSynth cannot "
             'hold; use the renderer "builtin"'
         )
-    mixed, used = None, "builtin"
+    mixed = None
     if renderer != "builtin" and is_installed and not is_bent:
         try:
-            mixed, used = _fluidsynth(score, path, sample_rate, score_seconds), "fluidsynth"
+            mixed = _fluidsynth(score, path, sample_rate, score_seconds)
         except SoundError as error:
             if renderer == "fluidsynth":
                 raise
             _log.warning("%s; using the built-in player instead", error)
+    used = "builtin" if mixed is None else "fluidsynth"
     if mixed is None:
         mixed = Mixer(score, font, sample_rate).mix(progress)
     mixed *= gain_for(mixed, sample_rate)
@@ -127,7 +133,6 @@ def render_clip(
     begin_seconds: float,
     end_seconds: float,
     *,
-    sample_rate: int = 44100,
     soundfont: Path | None = None,
     lufs: float = LOUDNESS_LUFS,
 ) -> Audio:
@@ -141,7 +146,6 @@ def render_clip(
         score: the whole piece.
         begin_seconds: where the clip begins, a bar line.
         end_seconds: where its last bar ends.
-        sample_rate: in hertz.
         soundfont: see `render`.
         lufs: the loudness; it is lower if the true peak would exceed -1 dB.
 
@@ -150,15 +154,15 @@ def render_clip(
     """
     check_length(end_seconds - begin_seconds)
     font = open_soundfont(soundfont if soundfont is not None else default_soundfont())
-    mixed = Mixer(score, font, sample_rate, begin_seconds).mix()
-    length = round((end_seconds - begin_seconds + CLIP_TAIL_SECONDS) * sample_rate)
+    mixed = Mixer(score, font, SAMPLE_RATE, begin_seconds).mix()
+    length = round((end_seconds - begin_seconds + CLIP_TAIL_SECONDS) * SAMPLE_RATE)
     mixed = np.pad(mixed[:, :length], ((0, 0), (0, max(length - mixed.shape[1], 0))))
     if begin_seconds > 0:
-        _fade(mixed[:, : round(_CLIP_FADE_IN_SECONDS * sample_rate)])
-    _fade(mixed[:, ::-1][:, : round(CLIP_TAIL_SECONDS * sample_rate)])
-    level = level_for(mixed, sample_rate, lufs)
+        _fade(mixed[:, : round(_CLIP_FADE_IN_SECONDS * SAMPLE_RATE)])
+    _fade(mixed[:, ::-1][:, : round(CLIP_TAIL_SECONDS * SAMPLE_RATE)])
+    level = level_for(mixed, SAMPLE_RATE, lufs)
     mixed *= level.gain
-    return Audio(mixed.T, sample_rate, "builtin", level.loudness)
+    return Audio(mixed.T, SAMPLE_RATE, "builtin", level.loudness)
 
 
 def _fade(mixed: NDArray[np.float32]) -> None:
@@ -185,14 +189,14 @@ def save_audio(audio: Audio, path: Path) -> None:
         ) from None
     settings = {"channels": 2, "format": file_format, "subtype": subtype}
     try:
-        with atomic_write(path) as beside:
-            with soundfile.SoundFile(beside, "w", sample_rate, **settings) as file:
+        with atomic_write(path) as partial:
+            with soundfile.SoundFile(partial, "w", sample_rate, **settings) as file:
                 # one second at a time: writing a long Ogg file at once overflows libsndfile's stack
                 for start in range(0, len(samples), sample_rate):
                     piece = samples[start : start + sample_rate]
                     file.write(np.ascontiguousarray(piece))
             if file_format == "OGG":
-                _set_serial(beside)
+                _set_serial(partial)
     except (OSError, soundfile.LibsndfileError) as error:
         raise cannot_write(error) from error
 
@@ -219,10 +223,10 @@ def _set_serial(path: Path) -> None:
             start = file.tell() - _OGG_HEADER
             lengths = file.read(header[26])
             body = lengths + file.read(sum(lengths))
-            numbered = header[:14] + struct.pack("<I", _OGG_SERIAL) + header[18:22] + bytes(4)
-            checksum = _page_checksum(numbered + header[26:] + body)
+            fields = header[:14] + struct.pack("<I", _OGG_SERIAL) + header[18:22]
+            checksum = _page_checksum(fields + bytes(4) + header[26:] + body)
             file.seek(start)
-            file.write(numbered[:22] + struct.pack("<I", checksum))
+            file.write(fields + struct.pack("<I", checksum))
             file.seek(start + _OGG_HEADER + len(body))
 
 
@@ -271,7 +275,7 @@ def _read(path: Path, length: int) -> tuple[NDArray[np.float32], int]:
             sounding = np.flatnonzero(np.abs(block).max(axis=1) > _SILENCE)
             if len(sounding):
                 last = start + int(sounding[-1]) + 1
-            room = samples[:, start : start + len(block)]
-            room[:] = block[: room.shape[1]].T
+            count = max(min(len(block), length - start), 0)
+            samples[:, start : start + count] = block[:count].T
             start += len(block)
     return samples, last

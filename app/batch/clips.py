@@ -25,7 +25,7 @@ from app.compose.options import LARGEST_SEED, MAX_FILE_BYTES, MusicOptions
 from app.compose.piece import Opening
 from app.compose.prompt.prompt import read_prompt
 from app.compose.replay import chosen_options, versions
-from app.compose.tracks import with_told_drums
+from app.compose.tracks import mark_drums
 from app.errors import CommandError
 from app.files import find_midi, read_file, safe_name
 from tokenization.errors import MidiError
@@ -248,7 +248,7 @@ def sources_of(options: BatchOptions, models: Models, name: str, path: Path) -> 
             )
         else:
             style = condition.music.style or ""
-            heard = with_told_drums(score, condition.music.drums, printable(path))
+            heard = mark_drums(score, condition.music.drums, printable(path))
             drums = format_drums(at for at, track in enumerate(heard.tracks) if track.is_drum)
             # named in the manifest, so that a replay does not depend on a guess
             condition = replace(condition, music=replace(condition.music, drums=drums))
@@ -319,7 +319,7 @@ def _prompt(
         source.last_bar,
         tokenizer=model.tokenizer,
         beats=source.condition.music.beats,
-        score=with_told_drums(score, source.condition.music.drums, source.shown_path),
+        score=mark_drums(score, source.condition.music.drums, source.shown_path),
     )
 
 

@@ -40,7 +40,7 @@ from app.batch.manifest import NAME, Row, read_manifest, write_manifest
 from app.batch.shards import check_shards, merge, missing_of_shards, of_shard, remove_shards
 from app.compose.continuation import finish
 from app.compose.engine import Engine
-from app.compose.models import PREPARING_TOLD, Models, MusicModel
+from app.compose.models import PREPARING_NOTICE, Models, MusicModel
 from app.compose.piece import Draft
 from app.errors import CommandError
 from app.text import plural
@@ -286,7 +286,7 @@ class BatchRun:
                     if clip.source.model == model.name and row.file not in self.rows
                 ]
                 for _ in model.preparing() if missing else ():
-                    yield from self._report(PREPARING_TOLD)
+                    yield from self._report(PREPARING_NOTICE)
                     if self.stop():
                         break
                 if missing and not self.stop():

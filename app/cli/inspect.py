@@ -40,11 +40,11 @@ def inspect_command(options: argparse.Namespace) -> None:
     from app.compose.plan.lead_sheet import LeadSheet
     from app.compose.prompt.report import SAY_DRUMS, beats_notice
     from app.compose.prompt.timing import Timing, find_beats
-    from app.compose.tracks import with_told_drums
+    from app.compose.tracks import mark_drums
 
     name = options.file.name
     _, score = read_music_file(options.file, options.max_file_size)
-    score = with_told_drums(score, options.drums, name)
+    score = mark_drums(score, options.drums, name)
     if score.damage:
         print(f"{name}: {score.damage}; the rest is used", file=sys.stderr)
     if score.guesses:

@@ -128,14 +128,14 @@ def _jam(options: argparse.Namespace, music: MusicOptions, ports: Ports) -> None
     """Load the model, play, and say what was played."""
     from app.compose.follow import Follower
     from app.compose.jam import Jam, joined
-    from app.compose.models import PREPARING_TOLD
+    from app.compose.models import PREPARING_NOTICE
     from tokenization.midi import write_midi
 
     seed, has_player = music.seed or 0, ports.keyboard is not None
     model = chosen_models(options, options.model or "groove").to_generate()
     for number, _ in enumerate(model.preparing()):
         if not number:
-            print(PREPARING_TOLD, file=sys.stderr)
+            print(PREPARING_NOTICE, file=sys.stderr)
     band = options.band and [name.strip() for name in options.band.split(",") if name.strip()]
     numerator, denominator = map(int, options.metre.split("/"))
     try:

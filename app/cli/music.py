@@ -25,7 +25,7 @@ from app.compose import replay
 from app.compose.fill.passage import find_instrument, music_like, parse_bars
 from app.compose.options import NEW_PIECE_BARS, MusicOptions, only_for
 from app.compose.plan.asked import cannot_write, form_bars
-from app.compose.tracks import with_told_drums
+from app.compose.tracks import mark_drums
 from app.errors import CommandError
 from app.files import read_file, read_music_file
 from tokenization.errors import MidiError, TokenizerError
@@ -215,7 +215,7 @@ def _read_prompt_file(options: argparse.Namespace, music: MusicOptions) -> tuple
     """Return the prompt's file as MIDI, and its score with the drums that the options name."""
     is_strict = getattr(options, "strict", False)
     data, score = read_music_file(options.prompt, options.max_file_size, strict=is_strict)
-    return data, with_told_drums(score, music.drums, options.prompt.name)
+    return data, mark_drums(score, music.drums, options.prompt.name)
 
 
 def _check_prompt(prompt: Prompt, targets: Targets, end_ticks: int) -> None:

@@ -72,7 +72,7 @@ def _run(steps: Steps, music: MusicOptions) -> Result:
     from tqdm import tqdm
 
     from app.compose.continuation import Result
-    from app.compose.models import PREPARING_TOLD
+    from app.compose.models import PREPARING_NOTICE
 
     total = music.bars if music.seconds is None else None  # unknown: the model chooses the tempo
     with tqdm(
@@ -91,7 +91,7 @@ def _run(steps: Steps, music: MusicOptions) -> Result:
             elif step.studying is not None:
                 doing = f"studying the piece, {step.studying:.0%}"
             else:
-                doing = PREPARING_TOLD if step.preparing else "reading the prompt"
+                doing = PREPARING_NOTICE if step.preparing else "reading the prompt"
             bar.set_postfix_str(doing, refresh=False)
             done = step.bars_done if total is None else min(step.bars_done, total)
             bar.update(done - bar.n)

@@ -21,7 +21,7 @@ from app.compose.options import MusicOptions, with_seed
 from app.compose.piece import Draft, Opening, Piece
 from app.compose.prompt.prompt import passage_options, read_prompt
 from app.compose.study import study_prompt
-from app.compose.tracks import with_told_drums
+from app.compose.tracks import mark_drums
 from relpe.decoding.generate import Sample
 from tokenization.analysis.accidents import twins
 from tokenization.measures.takes import distinct
@@ -123,7 +123,7 @@ def continue_midi(
         MidiError: the file cannot be read or continued.
     """
     options = options or MusicOptions()
-    score = with_told_drums(read_midi(midi, name=name), options.drums, name)
+    score = mark_drums(read_midi(midi, name=name), options.drums, name)
     tokenizer, beats = model.tokenizer, options.beats
     prompt = read_prompt(midi, name, tokenizer=tokenizer, beats=beats, score=score)  # encode
     return _result(continue_prompt(model, prompt, options), on_progress)
@@ -148,7 +148,7 @@ def fill_midi(
         TokenizerError: the model cannot write the passage.
     """
     options = options or MusicOptions()
-    score = with_told_drums(read_midi(midi, name=name), options.drums, name)
+    score = mark_drums(read_midi(midi, name=name), options.drums, name)
     tokenizer, beats = model.tokenizer, options.beats
     prompt = read_prompt(midi, name, tokenizer=tokenizer, beats=beats, passage=passage, score=score)
     options = passage_options(options, passage, prompt)

@@ -144,13 +144,13 @@ def moved(bar: Bar, chords: str | None, start: int = 0) -> Bar:
 
 
 def _length(bar: Bar) -> int:
-    """Grid steps from bar line to bar line; the notes of a last bar sound longer."""
+    """Return the grid steps of a bar; the notes of a last bar sound longer."""
     numerator, denominator = bar.metre
     return 4 * STEPS_PER_BEAT * numerator // denominator
 
 
 def _nearest_tones(chord: Chord | None) -> np.ndarray:
-    """Nearest pitch of a chord to each pitch (128,)."""
+    """Return the nearest pitch of a chord to each pitch (128,)."""
     pitches = np.arange(128)
     if chord is None:
         return pitches
@@ -337,12 +337,12 @@ class Follower:
         return [*messages, STOP] if self._clock and not had_ended else messages
 
     def _line(self, bar: int) -> float:
-        """Time of a bar line."""
+        """Return the time of a bar line."""
         assert self._source is not None
         return self._begin + bar * _length(self._source) * self._step
 
     def _lead(self) -> float:
-        """Seconds from the request of a bar to its begin, at most a bar."""
+        """Return the seconds from the request of a bar to its begin, at most a bar."""
         lead = max(LEAST_LEAD_SECONDS, 2 * max(self._seconds))
         return min(lead, self._line(1) - self._line(0))
 
@@ -404,7 +404,7 @@ class Follower:
 
 
 def _chart(text: str) -> list[str | None]:
-    """Chords of each bar of a chart; None: the model chooses. Raises ValueError."""
+    """Return the chords of each bar of a chart; None: the model chooses. Raises ValueError."""
     parse_chart(text)
     bars: list[str | None] = []
     for bar in chart_bars(text):

@@ -58,7 +58,7 @@ USUAL_BAND = (
     "String Ensemble 1",
     "Tenor Sax",
 )
-HEARD = 16
+RECENT_BARS = 16
 """Number of the last bars from which a fill differs, and whose key and ranges a cadence has."""
 MOST_TOKENS = 640
 """Tokens after which a bar has to end, so that none comes late."""
@@ -151,9 +151,9 @@ class Jam:
         """The instruments, without notes."""
         self._ranks = tokenizer.track_ranks(self.tracks)
         self._bars = 0
-        self._recent: deque[list[int]] = deque(maxlen=HEARD)
+        self._recent: deque[list[int]] = deque(maxlen=RECENT_BARS)
         """Tokens of the last bars, without their Bar."""
-        self._known: deque[Chords] = deque(maxlen=MAX_DISTANCE)
+        self._chords: deque[Chords] = deque(maxlen=MAX_DISTANCE)
         """The chords of the last bars."""
         self._sections: dict[str, tuple[int, int]] = {}
         """First bar and number of bars of the last section of each letter."""
@@ -218,18 +218,18 @@ class Jam:
         Raises:
             ValueError: an argument is not understood, or the music has ended.
         """
-        asked = self._read(chords)
+        asked = self._read_chords(chords)
         if energy is not None and not 0 <= energy <= 1:
             raise ValueError(f"the energy is {energy:g}, expected 0 (few notes) to 1 (many)")
         self._begin_section(section)
         biases: list[Bias] = [_WithinBar()]
         if energy is not None or fill:
-            biases.append(Density(self._target(energy, fill=fill)))
+            biases.append(Density(self._num_notes(energy, fill=fill)))
         if fill:
             # A fill is more notes, and not the pattern again: a bias against the drums of the last
             # bars, so that they leave it where it began, since notes that agree for long weigh most
-            biases.append(self._unlike_recent())
-        return self._write(self._fixed(asked, fill=fill), biases)
+            biases.append(self._differ_from_recent())
+        return self._write(self._fix_bar(asked, fill=fill), biases)
 
     def end(self, chords: str | None = None) -> Bar:
         """Write the last bar, in which all come to rest on a chord.
@@ -237,21 +237,21 @@ class Jam:
         It is the tonic of the last bars, unless another one is asked for. Raises ValueError if it
         is not understood, or if the music has ended.
         """
-        asked = self._read(chords)
+        asked = self._read_chords(chords)
         ids, key = self._recent_ids(), self._key()
         if not asked and key is not None:
             asked = (PlannedChord(0, Chord(key.tonic, QUALITIES.index("m" if key.minor else "M"))),)
         cadence = Cadence.after(ids, self._tokenizer.families, key, NEVER)
         return self._write(FixedBar((0,), asked or None), [cadence], is_last=True)
 
-    def _read(self, chords: str | None) -> Chords:
-        """Chords that are asked for; empty: the model chooses. Raises ValueError."""
+    def _read_chords(self, chords: str | None) -> Chords:
+        """Return the chords that are asked for; empty: the model chooses. Raises ValueError."""
         if self.ended:
             raise ValueError("the jam has ended, expected no further bars; begin another one")
         if chords is None:
             return ()
-        if chords.strip() == "%" and self._known:
-            return self._known[-1]
+        if chords.strip() == "%" and self._chords:
+            return self._chords[-1]
         bars = parse_chart(chords)
         if len(bars) != 1:
             raise ValueError(
@@ -272,8 +272,8 @@ class Jam:
         self._source = self._sections.get(letter)
         self._section, self._section_start = letter, self._bars
 
-    def _fixed(self, asked: Chords, *, fill: bool) -> FixedBar:
-        """Chords and sources of the next bar.
+    def _fix_bar(self, asked: Chords, *, fill: bool) -> FixedBar:
+        """Return the chords and sources of the next bar.
 
         It resembles the bar of the section that it brings back, or else one of its own section with
         the same chords, and a fill none.
@@ -283,17 +283,21 @@ class Jam:
         if self._source is not None:
             start, length = self._source
             back = self._bars - (start + place % max(length, 1))
-        if fill or back > len(self._known):
+        if fill or back > len(self._chords):
             return FixedBar((0,), asked or None)
         if back:
-            same = self._known[-back]
-            exact = not asked or kinds(asked) == kinds(same)
-            return FixedBar((back,), asked or same or None, exact=exact)
-        near = list(self._known)[::-1][:place]
-        alike = (n for n, of in enumerate(near, 1) if not asked or kinds(of) == kinds(asked))
-        return FixedBar((0, *alike), asked or None)
+            chords = self._chords[-back]
+            exact = not asked or kinds(asked) == kinds(chords)
+            return FixedBar((back,), asked or chords or None, exact=exact)
+        of_section = list(self._chords)[::-1][:place]
+        sources = (
+            distance
+            for distance, chords in enumerate(of_section, 1)
+            if not asked or kinds(chords) == kinds(asked)
+        )
+        return FixedBar((0, *sources), asked or None)
 
-    def _target(self, energy: float | None, *, fill: bool) -> float:
+    def _num_notes(self, energy: float | None, *, fill: bool) -> float:
         """Return the number of notes of the next bar."""
         if energy is None:
             notes = self._tokenizer.decode(self._recent_ids()).num_notes / max(len(self._recent), 1)
@@ -302,13 +306,13 @@ class Jam:
             notes = by_instrument * len(self.tracks) * self._length / (4 * STEPS_PER_BEAT)
         return max(notes * FILL_NOTES if fill else notes, 1.0)
 
-    def _unlike_recent(self) -> Distance:
+    def _differ_from_recent(self) -> Distance:
         """Return a bias against the bars played last, or against their drums if there are any."""
         ids, grammar = self._recent_ids(), self._sample.rule.grammar
         return Distance.after(ids, grammar, 1.0, {0} if 0 in self._ranks else None)
 
     def _recent_ids(self) -> list[int]:
-        """Ids of the last bars."""
+        """Return the ids of the last bars."""
         bars = [[*(self._head if n == 0 else [BAR]), *bar] for n, bar in enumerate(self._recent)]
         return [token for bar in bars for token in bar]
 
@@ -316,8 +320,8 @@ class Jam:
         """Return the key of the last bars."""
         return key_at_end(self._tokenizer.decode(self._recent_ids()))
 
-    def _heard(self) -> dict[int, tuple[int, int]]:
-        """Lowest and highest pitch of each rank in the last bars."""
+    def _ranges(self) -> dict[int, tuple[int, int]]:
+        """Return the lowest and highest pitch of each rank in the last bars."""
         score = self._tokenizer.decode(self._recent_ids())
         ranks = self._tokenizer.track_ranks(score.tracks)
         return {
@@ -335,7 +339,7 @@ class Jam:
             biases.append(Harmony.of([fixed.chords]))
         presence = [bias for bias in sample.rule.biases if isinstance(bias, Presence)]
         if presence:
-            biases += [*presence, Register.of(self._ranks, self._heard())]
+            biases += [*presence, Register.of(self._ranks, self._ranges())]
         limit = BarLimit(bar, bar if is_last else bar + 1, max_tokens=MOST_TOKENS)
         rule = ConstrainedGrammar(grammar, limit, tuple(biases))
         self._generation.follow(sample, rule)
@@ -346,7 +350,7 @@ class Jam:
         document = self._tokenizer.decode_document([*self._head, *tokens])
         chords = document.plan.bars[0].chords if document.plan else ()
         self._recent.append(tokens)
-        self._known.append(chords)
+        self._chords.append(chords)
         self._bars = bar
         return Bar(self._on_tracks(document.score), self._tempo, self._metre, chords, bar - 1)
 
@@ -381,7 +385,7 @@ def joined(bars: Sequence[Bar]) -> Score:
 
 
 def _bar_length(metre: tuple[int, int]) -> int:
-    """Length of a bar in grid steps. Raises ValueError if the vocabulary has none of it."""
+    """Return the grid steps of a bar. Raises ValueError if the vocabulary has none of it."""
     numerator, denominator = metre
     quarters = 4 * numerator / denominator if denominator > 0 else 0
     length = round(quarters * STEPS_PER_BEAT)
@@ -414,7 +418,8 @@ def _band(model: MusicModel, names: Sequence[str] | None) -> tuple[Track, ...]:
             )
     # in the order of their tokens, as in all music of the model
     tracks = (
-        Track(NO_NOTES, 0 if one == DRUMS else one, one == DRUMS, _name(one)) for one in programs
+        Track(NO_NOTES, 0 if program == DRUMS else program, program == DRUMS, _name(program))
+        for program in programs
     )
     return tuple(tracks)
 

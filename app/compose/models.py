@@ -50,7 +50,7 @@ LOADING_SECONDS = 1.5
 """Time until `preparing` first yields; usually enough to load code compiled earlier."""
 PREPARING_SECONDS = 0.2
 """Interval at which `preparing` yields after that."""
-PREPARING_TOLD = "compiling the model, which takes half a minute the first time"
+PREPARING_NOTICE = "compiling the model, which takes half a minute the first time"
 """What the command line prints while `preparing` yields."""
 _PREPARING = threading.Lock()
 _PREPARED: WeakKeyDictionary[Decoder, Future[None]] = WeakKeyDictionary()

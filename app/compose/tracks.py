@@ -83,7 +83,7 @@ ALL_PARTS = Parts()
 """The model reads all tracks, and all may play."""
 
 
-def with_told_drums(score: Score, drums: str | None, name: str) -> Score:
+def mark_drums(score: Score, drums: str | None, name: str) -> Score:
     """Return the score with the drums that `MusicOptions.drums` names, if it names any.
 
     Raises MidiError, with the name of the file, if there is no such track.

@@ -12,7 +12,7 @@ from app.compose.options import MusicOptions
 from app.compose.plan.lead_sheet import LeadSheet
 from app.compose.plan.sections import with_tail
 from app.compose.prompt.prompt import passage_options, read_prompt
-from app.compose.tracks import instrument_name, with_told_drums
+from app.compose.tracks import instrument_name, mark_drums
 from app.player.frames import (
     Frame,
     GapFrame,
@@ -312,7 +312,7 @@ def read_upload(
             "part"
         )
     data, score = _in_sandbox(path.name, read_music, data, path.name)
-    score = with_told_drums(score, drums, path.name)
+    score = mark_drums(score, drums, path.name)
     return _accepted(data, score, path.name, models, beats, style)
 
 

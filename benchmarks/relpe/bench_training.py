@@ -74,8 +74,8 @@ def main(sizes: list[str], /, *, repeats: int = 5, profile: str | None = None) -
         table(name, *(f"{time:,.0f}" for time in times), *ratios)
 
 
-def print_profile(step: Callable[[], object], title: str, repeats: int, most: int = 12) -> None:
-    """Print the operators of a step with the most CPU time of their own, as a Markdown table."""
+def print_profile(step: Callable[[], object], title: str, repeats: int) -> None:
+    """Print the 12 operators of a step with the most CPU time of their own, as a Markdown table."""
     step()  # warms up
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as record:
         for _ in range(repeats):
@@ -83,7 +83,7 @@ def print_profile(step: Callable[[], object], title: str, repeats: int, most: in
     operators = sorted(record.key_averages(), key=lambda x: -x.self_cpu_time_total)
     whole = sum(operator.self_cpu_time_total for operator in operators)
     table = table_output(title, "share of the time", "calls")
-    for operator in operators[:most]:
+    for operator in operators[:12]:
         share = operator.self_cpu_time_total / whole
         table(operator.key, f"{share:.1%}", f"{operator.count // repeats}")
 

@@ -152,7 +152,7 @@ def find_checkpoint(name_or_folder: str | Path) -> Path:
 
 
 def released_model(name: str) -> Path | None:
-    """Return the folder of a model installed with the project; None if there is none so named."""
+    """Folder of a model installed with the project; None if there is none of this name."""
     if name not in released_models():
         return None
     return next(place / name for place in _PLACES if (place / name / "model.json").is_file())

@@ -197,20 +197,13 @@ def replace_in_midi(
         _check_chunk(track.chunk, len(additions))
         if not len(track):
             continue
-        begins = scale.ticks(track.notes[:, 0])
-        rows = np.column_stack(
-            [
-                begins,
-                scale.ticks(track.notes[:, 0] + track.notes[:, 1]) - begins,
-                track.notes[:, 2:],
-            ]
-        )
+        rows = _scale_notes(track.notes, scale)
+        start = int(rows[0, 0])
         chunk, channel = track.chunk, track.channel
         if (
             chunk is None
             or (programs_at(events, chunk, channel, rows[:, 0]) != track.program).any()
         ):
-            start = int(begins[0])
             chunk, channel = None, _unused_channel(track, events, used, start, drum_channels)
         rows = kept.fitted(rows, chunk, channel)
         if not len(rows):
@@ -219,16 +212,20 @@ def replace_in_midi(
             target = additions[chunk]
         else:
             # on a channel that is in use, a program change would apply to the other notes too
-            target = merger.new_track(
-                track, channel, int(begins[0]), has_program=channel not in used
-            )
+            target = merger.new_track(track, channel, start, has_program=channel not in used)
             if channel not in used:
-                target += _tuning_events(tuning, track, channel, int(begins[0]))
+                target += _tuning_events(tuning, track, channel, start)
             used.add(channel)
         ons, offs = note_events([replace(track, notes=rows)], [channel], Scale())
         ranks = np.where(offs.ranks == NOTE_OFF, BEFORE, offs.ranks)
         target += [ons, offs._replace(ranks=ranks)]
     return merger.result(removed)
+
+
+def _scale_notes(notes: NDArray[np.int64], scale: Scale) -> NDArray[np.int64]:
+    """Convert the times of notes (n, 4)."""
+    begins, ends = scale.ticks(notes[:, 0]), scale.ticks(notes[:, 0] + notes[:, 1])
+    return np.column_stack([begins, ends - begins, notes[:, 2:]])
 
 
 @dataclass(frozen=True)

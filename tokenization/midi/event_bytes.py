@@ -88,7 +88,8 @@ def warm_up() -> None:
     numbers = np.zeros(0, np.int64)
     events = scan(b"", np.zeros((1, 2), np.int64), 1)
     begins, ends, _ = pair_notes(events.chunk, events.status, events.first, events.second)
-    note_table(events.tick, *events[3:7], begins, ends)
+    columns = events.tick, events.chunk, events.status, events.first, events.second
+    note_table(*columns, begins, ends)
     chunk_programs(events.status, events.first, np.zeros(2, np.int64), numbers, numbers, numbers)
     write_events(numbers, numbers, numbers, numbers, np.zeros(0, np.uint8))
 
@@ -188,7 +189,7 @@ def _read_event(content: bytes, body: int, end: int, running: int) -> tuple[int,
 
 
 def _read_other_event(content: bytes, body: int, end: int) -> tuple[int, int, int, int]:
-    """Read a meta event, system exclusive or other system message, with a result as above."""
+    """Read a meta event, system exclusive or other system message; see `_read_event`."""
     status = content[body]
     data, size, kind = body + 1, 0, 0
     if status == META or status == 0xF0 or status == 0xF7:
@@ -340,7 +341,13 @@ def write_events(
 _FUNCTIONS: Final[dict[str, Callable[..., object]]] = {
     function.__name__: function
     for function in (
-        *(scan, _read_number, _read_event, _read_other_event),
-        *(pair_notes, note_table, chunk_programs, write_events),
+        scan,
+        _read_number,
+        _read_event,
+        _read_other_event,
+        pair_notes,
+        note_table,
+        chunk_programs,
+        write_events,
     )
 }

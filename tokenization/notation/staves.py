@@ -17,13 +17,16 @@ from tokenization.grid import (
     nearest_step,
     quantize_time_signatures,
 )
-from tokenization.notation.values import EIGHTH, Bar, snapped
+from tokenization.notation.values import EIGHTH, SEXTUPLET, SIXTEENTH, TRIPLET, Bar, snapped
 from tokenization.score import Score
 
 _SPLITS: Final = range(46, 75)
 """Lowest pitch of the right hand, if both hands are in one track."""
 _REACH: Final = 12
 """Semitones that a hand spans without effort."""
+_LOWEST_RIGHT: Final = 57
+_HIGHEST_LEFT: Final = 62
+"""Pitches beyond which a hand needs many ledger lines."""
 
 
 class Strike(NamedTuple):
@@ -109,8 +112,8 @@ def _hands(score: Score) -> tuple[list[_Note], list[_Note]]:
         if len(track) and not track.is_drum
     ]
     if len(tracks) == 2:
-        one, other = sorted(tracks, key=lambda notes: -float(np.mean([n.pitch for n in notes])))
-        return one, other
+        right, left = sorted(tracks, key=lambda notes: -float(np.mean([n.pitch for n in notes])))
+        return right, left
     notes = [note for track in tracks for note in track]
     split = _splits(notes)
     right = [note for note in notes if note.pitch >= split[note.onset]]
@@ -131,9 +134,9 @@ def _splits(notes: Iterable[_Note]) -> dict[int, int]:
     total = np.zeros(len(_SPLITS))
     before: list[list[int]] = []
     for onset in onsets:
-        ways = total[:, None] + change
-        before.append(ways.argmin(0).tolist())
-        total = ways.min(0) + [_cost(together[onset], split) for split in _SPLITS]
+        costs = total[:, None] + change  # (split before, split)
+        before.append(costs.argmin(0).tolist())
+        total = costs.min(0) + [_cost(together[onset], split) for split in _SPLITS]
     splits: dict[int, int] = {}
     place = int(total.argmin())
     for onset, came_from in zip(reversed(onsets), reversed(before), strict=True):
@@ -146,21 +149,22 @@ def _cost(pitches: Sequence[int], split: int) -> float:
     right = [pitch for pitch in pitches if pitch >= split]
     left = [pitch for pitch in pitches if pitch < split]
     wide = sum(max(max(hand) - min(hand) - _REACH, 0) for hand in (right, left) if hand)
-    ledger = sum(max(57 - pitch, 0) for pitch in right) + sum(max(pitch - 62, 0) for pitch in left)
+    ledger = sum(max(_LOWEST_RIGHT - pitch, 0) for pitch in right)
+    ledger += sum(max(pitch - _HIGHEST_LEFT, 0) for pitch in left)
     near = sum(max(3 - abs(pitch - split + 0.5), 0) for pitch in pitches)
     return 3 * wide + 0.5 * ledger + 0.3 * near
 
 
 def _staff(notes: Sequence[_Note], bars: Sequence[Bar]) -> Staff:
-    quantized = _quantized(notes, bars)
+    quantized = _quantize(notes, bars)
     struck: dict[int, list[int]] = defaultdict(list)
     for note in quantized:
         struck[note.pitch].append(note.onset)
     upper, lower = _voices(quantized)
-    return Staff((_lengthened(upper, struck, bars), _lengthened(lower, struck, bars)))
+    return Staff((_lengthen(upper, struck, bars), _lengthen(lower, struck, bars)))
 
 
-def _quantized(notes: Sequence[_Note], bars: Sequence[Bar]) -> list[_Note]:
+def _quantize(notes: Sequence[_Note], bars: Sequence[Bar]) -> list[_Note]:
     """Return the notes at places that can be written.
 
     A note ends when its pitch is struck again.
@@ -184,14 +188,9 @@ def _quantized(notes: Sequence[_Note], bars: Sequence[Bar]) -> list[_Note]:
         cell = cell_at(onset)
         start = snapped(onset, cell, units[cell])
         last = cell_at(end)
-        unit = units.get(last, 3)
         is_simple = bar_at(last).cell == STEPS_PER_BEAT
-        if end - onset >= 2 * STEPS_PER_BEAT and is_simple:
-            unit = STEPS_PER_BEAT
-        elif end - onset >= STEPS_PER_BEAT:  # at eighths or triplets
-            unit = {3: EIGHTH, 2: 4}.get(unit, unit) if is_simple else EIGHTH
-        stop = snapped(end, last, unit)
-        stop = max(stop, start + units.get(cell_at(start), 3))
+        unit = _unit_of_end(end - onset, units.get(last, SIXTEENTH), is_simple=is_simple)
+        stop = max(snapped(end, last, unit), start + units.get(cell_at(start), SIXTEENTH))
         ends[start, pitch] = max(ends.get((start, pitch), 0), stop)
     quantized: list[_Note] = []
     again: dict[int, int] = {}  # onset of the next note of each pitch
@@ -199,6 +198,17 @@ def _quantized(notes: Sequence[_Note], bars: Sequence[Bar]) -> list[_Note]:
         quantized.append(_Note(start, min(stop, again.get(pitch, stop)), pitch))
         again[pitch] = start
     return quantized[::-1]
+
+
+def _unit_of_end(length: int, unit: int, *, is_simple: bool) -> int:
+    """Return the grid of a note's end, coarser for long notes; `unit` is that of onsets."""
+    if length >= 2 * STEPS_PER_BEAT and is_simple:
+        return STEPS_PER_BEAT
+    if length < STEPS_PER_BEAT:
+        return unit
+    if not is_simple:
+        return EIGHTH
+    return {SIXTEENTH: EIGHTH, SEXTUPLET: TRIPLET}.get(unit, unit)
 
 
 def _voices(notes: Sequence[_Note]) -> tuple[list[Strike], list[Strike]]:
@@ -258,7 +268,7 @@ def _mean_pitch(strike: Strike) -> float:
     return sum(strike.pitches) / len(strike.pitches)
 
 
-def _lengthened(
+def _lengthen(
     voice: Sequence[Strike], struck: Mapping[int, Sequence[int]], bars: Sequence[Bar]
 ) -> tuple[Strike, ...]:
     """Return the notes without short rests behind them, and without short ties over bar lines.

@@ -9,6 +9,9 @@ from typing import Final
 from tokenization.grid import STEPS_PER_BEAT
 
 EIGHTH: Final = STEPS_PER_BEAT // 2
+TRIPLET: Final = STEPS_PER_BEAT // 3
+SIXTEENTH: Final = STEPS_PER_BEAT // 4
+SEXTUPLET: Final = STEPS_PER_BEAT // 6
 _IN_BEAT: Final = (9, 8, 6, 4, 3, 2)
 """Values within a beat in grid steps, longest first; 8, 4 and 2 are triplets."""
 
@@ -44,7 +47,8 @@ class Bar:
         The first one of these that moves the fewest onsets: sixteenths, triplets, and sextuplets.
         No onset moves by more than one step.
         """
-        choices = (3, 4, 2) if self.cell == STEPS_PER_BEAT else (3, 2)
+        is_simple = self.cell == STEPS_PER_BEAT
+        choices = (SIXTEENTH, TRIPLET, SEXTUPLET) if is_simple else (SIXTEENTH, SEXTUPLET)
         moves = {unit: [abs(_nearest(onset, unit) - onset) for onset in onsets] for unit in choices}
         allowed = [unit for unit in choices if max(moves[unit], default=0) <= 1]
         return min(allowed, key=lambda unit: sum(moves[unit]))

@@ -39,33 +39,33 @@ def in_tempo_range(score: Score, ticks_per_beat: int | None = None) -> Score:
             at which no time has to be rounded.
     """
     doublings = [_doublings(tempo.bpm) for tempo in score.tempos]
-    finer = _EXACT << -min([0, *doublings]) if any(doublings) else 1
+    finer = _EXACT << -min([0, *doublings]) if any(doublings) else 1  # new ticks per tick
     if ticks_per_beat is not None:
         finer = ticks_per_beat // score.ticks_per_beat
     if finer == 1:
         return score
     sections = _Sections.of(score, doublings, finer)
 
-    def moved(table: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.column_stack([sections.moved(finer * table[:, 0]), table[:, 1:]])
+    def move_rows(table: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.column_stack([sections.move(finer * table[:, 0]), table[:, 1:]])
 
-    shared = once_each(moved)
+    shared = once_each(move_rows)
     tracks: list[Track] = []
     for track in score.tracks:
-        notes = moved(track.notes)
+        notes = move_rows(track.notes)
         ends = finer * (track.notes[:, 0] + track.notes[:, 1])
-        notes[:, 1] = sections.moved(ends) - notes[:, 0]
+        notes[:, 1] = sections.move(ends) - notes[:, 0]
         notes.setflags(write=False)
         tables = {"controls": shared(track.controls), "bends": shared(track.bends)}
         tracks.append(track.with_tables(notes=notes, **tables))
-    ticks = sections.moved(np.array([finer * tempo.tick for tempo in score.tempos], np.int64))
-    bpm = [tempo.bpm * 2.0**by for tempo, by in zip(score.tempos, doublings, strict=True)]
+    ticks = sections.move(np.array([finer * tempo.tick for tempo in score.tempos], np.int64))
+    bpm = [tempo.bpm * 2.0**times for tempo, times in zip(score.tempos, doublings, strict=True)]
     return Score(
         score.ticks_per_beat * finer,
         tuple(tracks),
         tuple(map(Tempo, ticks.tolist(), bpm)),
         _time_signatures(score, sections, finer),
-        int(sections.moved(np.array([finer * score.end_ticks]))[0]),
+        int(sections.move(np.array([finer * score.end_ticks]))[0]),
         score.damage,
     )
 
@@ -95,69 +95,71 @@ class _Sections(NamedTuple):
     def of(cls, score: Score, doublings: list[int], finer: int) -> _Sections:
         """Return the sections of a score; there are `finer` new ticks for each of its ticks."""
         at_tick = {0: 0}  # of several tempos at one tick the last applies
-        for tempo, by in zip(score.tempos, doublings, strict=True):
-            at_tick[finer * tempo.tick] = by
-        starts, by = (np.array([*values], np.int64) for values in (at_tick, at_tick.values()))
-        is_change = np.append(True, by[1:] != by[:-1])
-        starts, by = starts[is_change], by[is_change]
-        lengths = _doubled(np.diff(starts), by[:-1])
-        return cls(starts, by, np.append(0, np.cumsum(lengths)))
+        for tempo, times in zip(score.tempos, doublings, strict=True):
+            at_tick[finer * tempo.tick] = times
+        starts = np.array([*at_tick], np.int64)
+        times = np.array([*at_tick.values()], np.int64)
+        is_change = np.append(True, times[1:] != times[:-1])
+        starts, times = starts[is_change], times[is_change]
+        lengths = _double(np.diff(starts), times[:-1])
+        return cls(starts, times, np.append(0, np.cumsum(lengths)))
 
     def at(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the index of the section of each time."""
         return np.searchsorted(self.starts, ticks, side="right") - 1
 
-    def moved(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
+    def move(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the new time of each time."""
         at = self.at(ticks)
-        return self.moved_starts[at] + _doubled(ticks - self.starts[at], self.doublings[at])
+        return self.moved_starts[at] + _double(ticks - self.starts[at], self.doublings[at])
 
 
-def _doubled(lengths: NDArray[np.int64], doublings: NDArray[np.int64]) -> NDArray[np.int64]:
+def _double(lengths: NDArray[np.int64], doublings: NDArray[np.int64]) -> NDArray[np.int64]:
     return lengths << np.maximum(doublings, 0) >> np.maximum(-doublings, 0)
 
 
 def _time_signatures(score: Score, sections: _Sections, finer: int) -> tuple[TimeSignature, ...]:
-    """Time signatures with which the notated bars stay the bars."""
-    written = [TimeSignature(0, 4, 4)]
+    """Return time signatures with which the notated bars stay the bars."""
+    old = [TimeSignature(0, 4, 4)]
     for tick, numerator, denominator in score.time_signatures:
         if 0 < numerator <= _LARGEST_NUMERATOR and denominator > 0:
-            written.append(TimeSignature(finer * tick, *_written(numerator, denominator)))
+            old.append(TimeSignature(finer * tick, *_fit_to_midi(numerator, denominator)))
     quarter = finer * score.ticks_per_beat
-    last = max(finer * score.end_ticks, int(sections.starts[-1]), written[-1].tick)
-    lines = Score(quarter, time_signatures=tuple(written[1:]))
-    lines = notated_lines(lines, min(last, MAX_BEATS * quarter), 2)
-    moved = sections.moved(lines)
-    begins = sections.at(lines[:-1])
-    is_mixed = begins != sections.at(lines[1:] - 1)
-    metres = np.searchsorted([metre.tick for metre in written], lines[:-1], side="right") - 1
-    bars = np.stack([sections.doublings[begins], metres])
+    last = max(finer * score.end_ticks, int(sections.starts[-1]), old[-1].tick)
+    finer_score = Score(quarter, time_signatures=tuple(old[1:]))
+    lines = notated_lines(finer_score, min(last, MAX_BEATS * quarter), 2)
+    new_lines = sections.move(lines)
+    sections_of_bars = sections.at(lines[:-1])
+    is_mixed = sections_of_bars != sections.at(lines[1:] - 1)
+    doublings = sections.doublings[sections_of_bars]
+    metres = np.searchsorted([metre.tick for metre in old], lines[:-1], side="right") - 1
+    # bars that need a time signature
     is_named = is_mixed.copy()
     is_named[:1] = True
-    is_named[1:] |= is_mixed[:-1] | (bars[:, 1:] != bars[:, :-1]).any(0)
-    named: list[TimeSignature] = []
+    is_named[1:] |= is_mixed[:-1] | (np.diff(doublings) != 0) | (np.diff(metres) != 0)
+    new: list[TimeSignature] = []
     for bar in np.flatnonzero(is_named).tolist():
         if is_mixed[bar]:
             # rounded up to eighths: the next bar has a time signature, which ends this one
-            metre = -(-2 * int(moved[bar + 1] - moved[bar]) // quarter), 8
+            metre = -(-2 * int(new_lines[bar + 1] - new_lines[bar]) // quarter), 8
         else:
-            _, numerator, denominator = written[int(bars[1, bar])]
-            metre = _scaled(numerator, denominator, int(bars[0, bar]))
-        if named and metre == named[-1][1:]:
+            _, numerator, denominator = old[int(metres[bar])]
+            metre = _scale(numerator, denominator, int(doublings[bar]))
+        if new and metre == new[-1][1:]:
             metre = 2 * metre[0], 2 * metre[1]  # a repeated time signature would not begin a bar
-        named.append(TimeSignature(int(moved[bar]), *_written(*metre)))
-    return tuple(named)
+        new.append(TimeSignature(int(new_lines[bar]), *_fit_to_midi(*metre)))
+    return tuple(new)
 
 
-def _scaled(numerator: int, denominator: int, doublings: int) -> tuple[int, int]:
-    """Time signature of bars that are doubled or halved."""
+def _scale(numerator: int, denominator: int, doublings: int) -> tuple[int, int]:
+    """Return the time signature of bars that are doubled or halved."""
     for _ in range(doublings):
         is_odd = denominator % 2
         numerator, denominator = numerator << is_odd, denominator // (2 - is_odd)
     return numerator, denominator << max(-doublings, 0)
 
 
-def _written(numerator: int, denominator: int) -> tuple[int, int]:
+def _fit_to_midi(numerator: int, denominator: int) -> tuple[int, int]:
     """Return a time signature that MIDI files can have, as long if possible, else longer."""
     while numerator > _LARGEST_NUMERATOR or denominator > _LARGEST_DENOMINATOR:
         if denominator == 1:

@@ -84,7 +84,8 @@ def streaming_nats(
 
 def predicted(nats: Nats, hidden: Sequence[NDArray[np.bool_]]) -> Nats:
     """Return nats of each token of each piece except the first, NaN where it is not predicted."""
-    return [np.where(one[1:], np.nan, values) for values, one in zip(nats, hidden, strict=True)]
+    pairs = zip(nats, hidden, strict=True)
+    return [np.where(is_hidden[1:], np.nan, values) for values, is_hidden in pairs]
 
 
 def pointer_nats(

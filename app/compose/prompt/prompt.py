@@ -109,9 +109,9 @@ class Prompt:
         """Return the first notated bar of which the model reads at least a part, counted from 1."""
         return int(np.searchsorted(self.bar_tokens, self.first_heard(bars), side="right"))
 
-    def tokens_heard(self, bars: int = 0) -> int:
+    def tokens_heard(self) -> int:
         """Return the number of tokens that the model reads."""
-        return len(self.ids) - int(np.flatnonzero(self.ids == BAR)[self.first_heard(bars)])
+        return len(self.ids) - int(np.flatnonzero(self.ids == BAR)[self.first_heard()])
 
     @property
     def bar_lengths(self) -> NDArray[np.int64]:

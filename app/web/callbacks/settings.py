@@ -12,7 +12,7 @@ import gradio as gr
 from app.compose import replay
 from app.compose.options import OPTIONS, MusicOptions
 from app.compose.plan.growth import Preset, presets
-from app.compose.tracks import with_told_drums
+from app.compose.tracks import mark_drums
 from app.errors import input_errors
 from app.web.callbacks.alerts import AlertError, alerting
 from app.web.callbacks.events import values_of
@@ -88,7 +88,7 @@ class SettingsCallbacks:
         try:
             with alerting():
                 upload, job = work.upload, work.frame.get("job", "")
-                score = with_told_drums(upload.score, saved.options.drums, upload.whole.name)
+                score = mark_drums(upload.score, saved.options.drums, upload.whole.name)
                 if score.tracks != upload.score.tracks:
                     upload = with_drums(self._models, upload, score, saved.model)
                     job = self._view.studio.opened(session.name, upload).id  # it sounds new

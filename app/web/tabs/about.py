@@ -37,7 +37,7 @@ _MEANT_FOR = {
     "piano-siren": "solo piano, a small model with a learned function of the distance",
 }
 
-_HOW = static("about.html")
+_TEXTS = static("about.html")
 ABOUT_SCRIPT = SCRIPTS.script("about.js")
 
 
@@ -58,7 +58,7 @@ def about(models: Models, *, keep: bool = False) -> str:
     """Return the HTML of the About tab; `keep`: whether the page keeps the music."""
     cards = "".join(_card(models, name) for name in models.names)
     kept = "stay there until its owner removes them" if keep else "are removed within a day"
-    texts = _HOW.replace("@kept@", kept)
+    texts = _TEXTS.replace("@kept@", kept)
     models_html = f"<div><h2>Models</h2>{cards}</div>"
     return f"<div class='about'><div class='texts'>{texts}</div>{models_html}</div>"
 

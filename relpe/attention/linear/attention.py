@@ -97,21 +97,17 @@ def linear_attention(
     v: Float[Tensor, "b s h e"],
     key_mask: Bool[Tensor, "b_or_1 s"] | None = None,
     log_scale: Float[Tensor, "b_or_1 s h"] | None = None,
-    turned: tuple[Float[Tensor, "b l h f"], Float[Tensor, "b s h f"]] | None = None,
 ) -> Float[Tensor, "b l h e"]:
     """Return means of all values, for each query (Katharopoulos et al., 2020, section 3.2).
 
     Like `causal_linear_attention`, but every query attends to every key for which `key_mask` (b, s)
     is True. Padding has no effect, regardless of its values. Rows are independent, since the common
-    factor is taken out per row and head. `turned` are other features of queries and keys, used in
-    the numerator only. Memory beyond inputs and outputs: copies of keys and values, and the sums
-    (b, h, f, e).
+    factor is taken out per row and head. Memory beyond inputs and outputs: copies of keys and
+    values, and the sums (b, h, f, e).
     """
     check_attention(q, k, v)
     dtype = torch.promote_types(torch.float32, q.dtype)
-    turned_q, turned_k = (None, None) if turned is None else turned
-    sums = sums_of(k.to(dtype), v, key_mask, log_scale, turned_k)
-    return read_sums(q.to(dtype), sums, turned_q).to(v.dtype)
+    return read_sums(q.to(dtype), sums_of(k.to(dtype), v, key_mask, log_scale)).to(v.dtype)
 
 
 def sums_of(

@@ -249,7 +249,7 @@ def test_the_progress_bar_counts_finished_clips(monkeypatch, capsys):
         BatchProgress(7.5, 8, 7, "generating"),
         BatchProgress(7.97, 8, 7, "generating"),
     ]
-    assert batch_command._show(iter([*steps, result])) is result
+    assert batch_command._run(iter([*steps, result])) is result
     said = capsys.readouterr().err
     assert said.count("relpe: bad.mid: not MIDI") == 2
     assert said.count("relpe: a.mid is damaged") == 1

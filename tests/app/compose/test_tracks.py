@@ -9,9 +9,9 @@ import pytest
 from app.compose.tracks import (
     MOST_NAME,
     Parts,
+    mark_drums,
     share_among_tracks,
     track_names,
-    with_told_drums,
 )
 from tokenization.errors import MidiError
 from tokenization.remi.multitrack import MultitrackRemi
@@ -73,8 +73,8 @@ def test_notes_of_a_track_that_may_not_play_are_left_out():
 
 def test_told_drums_replace_those_of_the_file():
     score = Score(12, (replace(HIGH, chunk=0), replace(LOW, is_drum=True, channel=9, chunk=1)))
-    assert with_told_drums(score, None, "a.mid") is score
-    told = with_told_drums(score, "1", "a.mid")
+    assert mark_drums(score, None, "a.mid") is score
+    told = mark_drums(score, "1", "a.mid")
     assert [track.is_drum for track in told.tracks] == [True, False]
     with pytest.raises(MidiError, match=r"a.mid: drums: there is no track 4, expected 1 to 2"):
-        with_told_drums(score, "1,4", "a.mid")
+        mark_drums(score, "1,4", "a.mid")

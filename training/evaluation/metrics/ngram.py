@@ -55,12 +55,14 @@ class Counts:
 
 @dataclass(frozen=True, eq=False)
 class _Level:
-    """One order: p(w | h) = share(h w) + left(h) p(w | shorter h); left = 1 for an unseen h."""
+    """The n-grams of one order: p(w | h) = share(h w) + left(h) p(w | shorter h)."""
 
     grams: NDArray[np.int64]
     shares: NDArray[np.float64]
+    """Of each gram h w."""
     histories: NDArray[np.int64]
     left: NDArray[np.float64]
+    """Of each history h; it is 1 for others."""
 
 
 class NGram:

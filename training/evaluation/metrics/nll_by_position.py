@@ -33,10 +33,10 @@ def nll_by_position(
     belongs to the token with index i + 1; NaN if it is not predicted. All bins are means over the
     same pieces, so they can be compared.
     """
-    long = np.array([piece[:reach] for piece in nats if len(piece) >= reach])
+    long_pieces = np.array([piece[:reach] for piece in nats if len(piece) >= reach])
     bins: list[Bin] = []
-    for start in range(0, reach if len(long) else 0, width):
-        means = np.nanmean(long[:, start : start + width], 1)
+    for start in range(0, reach if len(long_pieces) else 0, width):
+        means = np.nanmean(long_pieces[:, start : start + width], 1)
         error = float(means.std(ddof=1) / len(means) ** 0.5) if len(means) > 1 else float("nan")
         last = min(start + width, reach)
         bins.append(Bin(start + 1, last, float(means.mean()), error, len(means)))
@@ -65,15 +65,28 @@ def beyond_training(
     `nats` is as in `nll_by_position`. None if no piece is long enough, or if `reach` is not beyond
     the training length. Source: evaluation of Liutkus et al. (2021).
     """
-    long = [piece[:reach] for piece in nats if len(piece) >= reach]
-    if not long or not 0 < trained_length < reach:
+    long_pieces = [piece[:reach] for piece in nats if len(piece) >= reach]
+    if not long_pieces or not 0 < trained_length < reach:
         return None
-    parts = [(piece[:trained_length], piece[trained_length:]) for piece in long]
-    means = np.array([[np.nanmean(part) for part in both] for both in parts])
+    means = np.array(
+        [
+            [np.nanmean(piece[:trained_length]), np.nanmean(piece[trained_length:])]
+            for piece in long_pieces
+        ]
+    )
     table = np.column_stack([means, means[:, 1] - means[:, 0]])
-    spread = table.std(0, ddof=1) if len(table) > 1 else np.full(3, np.nan)
-    figures = np.stack([table.mean(0), spread], 1).ravel().tolist()
-    return Beyond(len(long), *figures)
+    within, beyond, difference = table.mean(0).tolist()
+    deviations = table.std(0, ddof=1) if len(table) > 1 else np.full(3, np.nan)
+    within_deviation, beyond_deviation, difference_deviation = deviations.tolist()
+    return Beyond(
+        pieces=len(table),
+        within=within,
+        within_deviation=within_deviation,
+        beyond=beyond,
+        beyond_deviation=beyond_deviation,
+        difference=difference,
+        difference_deviation=difference_deviation,
+    )
 
 
 def write_csv(bins: Sequence[Bin], path: Path) -> None:
@@ -81,7 +94,6 @@ def write_csv(bins: Sequence[Bin], path: Path) -> None:
     with atomic_write(path) as partial, partial.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(Bin._fields)
-        writer.writerows(
-            (b.first, b.last, f"{b.nats_per_token:.5f}", f"{b.standard_error:.5f}", b.pieces)
-            for b in bins
-        )
+        for row in bins:
+            nats, error = f"{row.nats_per_token:.5f}", f"{row.standard_error:.5f}"
+            writer.writerow((row.first, row.last, nats, error, row.pieces))

@@ -29,6 +29,7 @@ Form = Literal["exact", "compat"]
 ProfileName = Literal["time_pitch_diff", "onset_duration", "onset_drum"]
 
 _PER_BEAT = 6
+"""Bins of a beat."""
 _FARTHEST, _WIDEST = 4, 20
 """Limits of the distance between two notes, in beats and in semitones."""
 _LONGEST_BAR, _LONGEST_NOTE = 8, 2
@@ -178,8 +179,8 @@ def _onset_bins(
         onsets = _float_bins(notes[:, 0] % (_FARTHEST * score.ticks_per_beat), _FARTHEST)
         return onsets, _FARTHEST * _PER_BEAT
     lines = bar_lines(score)
-    since = notes[:, 0] - lines[np.searchsorted(lines, notes[:, 0], side="right") - 1]
-    return _PER_BEAT * since // score.ticks_per_beat, _LONGEST_BAR * _PER_BEAT
+    in_bar = notes[:, 0] - lines[np.searchsorted(lines, notes[:, 0], side="right") - 1]
+    return _PER_BEAT * in_bar // score.ticks_per_beat, _LONGEST_BAR * _PER_BEAT
 
 
 def _time_pitch_diff(notes: NDArray[np.int64], resolution: int, form: Form) -> NDArray[np.float64]:
@@ -207,14 +208,14 @@ def _near_pairs(
         first = np.flatnonzero(difference < farthest)
         if not len(first):
             break
-        at_once = np.flatnonzero(difference == 0)
-        firsts += [first, at_once + apart]
-        seconds += [first + apart, at_once]
+        simultaneous = np.flatnonzero(difference == 0)
+        firsts += [first, simultaneous + apart]
+        seconds += [first + apart, simultaneous]
     return np.concatenate(firsts), np.concatenate(seconds)
 
 
 def _float_bins(beats: NDArray[np.generic], last: int) -> NDArray[np.int64]:
-    """Bin of each time, with edges in floating point and the last edge inclusive; -1: outside."""
+    """Return the bin of each time, edges in floating point, the last inclusive; -1: outside."""
     edges = np.arange(last * _PER_BEAT + 1) * (1 / _PER_BEAT)
     times = beats.astype(np.float64)
     bins = np.searchsorted(edges, times, side="right") - 1

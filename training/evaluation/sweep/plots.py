@@ -15,8 +15,8 @@ def draw_rows(values: Mapping[str, Sequence[float]], label: str, path: Path) -> 
     with picture(path, 7, 1 + 0.3 * len(rows), 120) as figure:
         axes = figure.subplots()
         for place, numbers in enumerate(rows.values()):
-            spread = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
-            axes.errorbar(statistics.mean(numbers), place, xerr=spread, fmt="|k", capsize=3)
+            mean, deviation = statistics.mean(numbers), _deviation(numbers)
+            axes.errorbar(mean, place, xerr=deviation, fmt="|k", capsize=3)
             axes.plot(numbers, [place] * len(numbers), "o", alpha=0.6, markersize=4)
         axes.set_yticks(range(len(rows)), labels=[*rows])
         axes.invert_yaxis()
@@ -32,19 +32,24 @@ def draw_sizes(values: Mapping[int, Mapping[str, Sequence[float]]], label: str, 
     with picture(path, 9, 2 + 0.2 * len(rows), 120) as figure:
         axes = figure.subplots()
         for place, row in enumerate(rows):
-            numbers = {size: by_row[row] for size, by_row in values.items() if by_row.get(row)}
+            by_size = {size: by_row[row] for size, by_row in values.items() if by_row.get(row)}
             axes.errorbar(
-                [*numbers],
-                [statistics.mean(by_row) for by_row in numbers.values()],
-                [
-                    statistics.stdev(by_row) if len(by_row) > 1 else 0.0
-                    for by_row in numbers.values()
-                ],
-                **{"color": colormaps["tab20"](place % 20), "label": row},
-                **{"marker": "o", "markersize": 3, "capsize": 2},
+                [*by_size],
+                [statistics.mean(numbers) for numbers in by_size.values()],
+                [_deviation(numbers) for numbers in by_size.values()],
+                color=colormaps["tab20"](place % 20),
+                label=row,
+                marker="o",
+                markersize=3,
+                capsize=2,
             )
         axes.set_xscale("log", base=2)
         axes.set_xticks([*values], labels=[*map(str, values)])
         axes.set(xlabel="size of examples", ylabel=label)
         axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
         axes.grid(alpha=0.3)
+
+
+def _deviation(numbers: Sequence[float]) -> float:
+    """Return the standard deviation over seeds, 0 for a single one."""
+    return statistics.stdev(numbers) if len(numbers) > 1 else 0.0
