@@ -14,7 +14,7 @@ from pathlib import Path
 
 from latex2mathml.converter import convert
 
-from docs.reference import pages, relink
+from docs.reference import PICTURES, ROOT, pages, relink
 from docs.results import Figure, read_figures, table_of, tables
 
 FOLDER = Path(__file__).parent
@@ -45,6 +45,8 @@ def assemble(target: Path) -> None:
     """
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(FOLDER / "pages", target)
+    for picture, name in PICTURES.items():
+        shutil.copy(ROOT / picture, target / name)
     figures = tables(read_figures())
     for path in sorted(target.rglob("*.md")):
         text = relink(path.read_text("utf-8"), f"docs/pages/{path.relative_to(target).as_posix()}")

@@ -23,8 +23,9 @@ DOCUMENTS = {
     "checkpoints/README.md": "project/models.md",
 }
 """Documents of the repository that are pages too."""
-LINKED = DOCUMENTS | {"training/configs": "reference/configs.md"}
-"""What pages link to in the repository, and the page that the site has in its place."""
+PICTURES = {"examples/page.png": "page.png"}
+LINKED = DOCUMENTS | PICTURES | {"training/configs": "reference/configs.md"}
+"""What pages link to in the repository, and what the site has in its place."""
 
 
 def pages() -> dict[str, str]:
@@ -38,9 +39,10 @@ def pages() -> dict[str, str]:
         for name, program in programs.items()
     } | {
         "reference/configs.md": configs_page(),
-        "reference/relpe.md": api_page("relpe", public_names("relpe.public")),
-        "reference/app.md": api_page("app", homes("app")),
-        "reference/tokenization.md": api_page("tokenization", homes("tokenization")),
+        **{
+            f"reference/{package.replace('.', '-')}.md": api_page(package, names)
+            for package, names in public_names().items()
+        },
         "project/files.md": files_page(),
         **{
             page: relink((ROOT / name).read_text("utf-8"), name) for name, page in DOCUMENTS.items()
@@ -127,29 +129,30 @@ def api_page(package: str, names: dict[str, str]) -> str:
     lines = [
         f"# Package `{package}`",
         "",
-        f"What `from {package} import …` offers, from the docstrings.",
+        f"What `from {package.partition('.')[0]} import …` offers, from the docstrings.",
     ]
-    folder = None
+    module = None
     for name, home in sorted(names.items(), key=lambda item: (item[1], item[0])):
-        parts = home.split(".")
-        group = ".".join(parts[:2])
-        if group != folder:
-            lines += ["", f"## {group}"]
-            folder = group
+        if home != module:
+            lines += ["", f"## {home}"]
+            module = home
         lines += ["", f"::: {home}.{name}", "    options:", "      heading_level: 3"]
     return "\n".join([*lines, ""])
 
 
-def public_names(module: str) -> dict[str, str]:
-    """Return the names that a module imports as themselves, with the modules they come from."""
-    tree = ast.parse(Path(str(import_module(module).__file__)).read_text("utf-8"))
-    return {
-        alias.name: node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-        if alias.asname == alias.name
-    }
+def public_names() -> dict[str, dict[str, str]]:
+    """Return the public names of each package with their modules; those of `relpe` in parts."""
+    tree = ast.parse((ROOT / "relpe" / "public.py").read_text("utf-8"))
+    names: dict[str, dict[str, str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            part = next(
+                (p for p in ("attention", "encodings") if f"relpe.{p}" in node.module), "models"
+            )
+            names.setdefault(f"relpe.{part}", {}).update(
+                {alias.name: node.module for alias in node.names if alias.asname == alias.name}
+            )
+    return names | {package: homes(package) for package in ("app", "tokenization")}
 
 
 def homes(package: str) -> dict[str, str]:
