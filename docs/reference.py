@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import posixpath
 import re
 from dataclasses import MISSING, fields, is_dataclass
@@ -23,8 +24,13 @@ DOCUMENTS = {
     "checkpoints/README.md": "project/models.md",
 }
 """Documents of the repository that are pages too."""
+NOTEBOOKS = {
+    "docs/notebooks/layer.ipynb": "start/model.md",
+    "docs/notebooks/recall.ipynb": "start/encoding.md",
+}
+"""Notebooks, and their pages."""
 PICTURES = {"examples/page.png": "page.png"}
-LINKED = DOCUMENTS | PICTURES | {"training/configs": "reference/configs.md"}
+LINKED = DOCUMENTS | NOTEBOOKS | PICTURES | {"training/configs": "reference/configs.md"}
 """What pages link to in the repository, and what the site has in its place."""
 
 
@@ -44,6 +50,7 @@ def pages() -> dict[str, str]:
             for package, names in public_names().items()
         },
         "project/files.md": files_page(),
+        **{page: notebook_page(ROOT / name) for name, page in NOTEBOOKS.items()},
         **{
             page: relink((ROOT / name).read_text("utf-8"), name) for name, page in DOCUMENTS.items()
         },
@@ -67,6 +74,13 @@ def relink(text: str, name: str) -> str:
         return f"[{link['text']}]({page}{place and f'#{place}'})"
 
     return re.sub(r"\[(?P<text>[^]]+)\]\((?P<target>(?!https?:|#)[^)]+)\)", moved, text)
+
+
+def notebook_page(path: Path) -> str:
+    """Return the texts and the code of a notebook as a page."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    fences = {"markdown": "{}", "code": "```python\n{}\n```"}
+    return "\n\n".join(fences[cell["cell_type"]].format("".join(cell["source"])) for cell in cells)
 
 
 def command_page(program: str, parser: argparse.ArgumentParser) -> str:
