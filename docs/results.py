@@ -96,7 +96,7 @@ def plot_of(figures: Sequence[Figure], column: str) -> str:
         if figure.what[2] == column
     ]
     values, errors = ([float(getattr(f, part) or 0) for f in shown] for part in ("value", "error"))
-    scale = 340 / max(map(sum, zip(values, errors, strict=True)))
+    scale = 300 / max(map(sum, zip(values, errors, strict=True)))
     lines = [f'<figure><svg role="img" aria-label="{column}" viewBox="0 0 760 {24 * len(shown)}">']
     for row, (figure, value, error) in enumerate(zip(shown, values, errors, strict=True)):
         middle, end, half = 24 * row + 12, 360 + scale * value, scale * error

@@ -17,7 +17,7 @@ LINE = (
     '"commit": "abc", "machine": "here"}\n'
 )
 
-BARS = [("x < y", "1", "null"), ("z", "3", "0.4")]
+BARS = [("x < y", "1", "null"), ("z", "2.5", "0.5")]
 
 
 def test_a_table_has_values_as_they_were_written(tmp_path):
@@ -38,10 +38,10 @@ def test_a_plot_has_a_bar_for_each_row_with_its_error(tmp_path):
     lines = [LINE % (row, "a", value, "%", error) for row, value, error in BARS]
     (tmp_path / "a.jsonl").write_text("".join(lines))
     drawn = plot_of(read_figures(tmp_path), "a")
-    assert re.findall(r'width="([\d.]+)" height', drawn) == ["100.0", "300.0"]
-    assert re.findall(r"M([\d.]+) \d+H([\d.]+)", drawn) == [("460.0", "460.0"), ("620.0", "700.0")]
+    assert re.findall(r'width="([\d.]+)" height', drawn) == ["100.0", "250.0"]
+    assert re.findall(r"M([\d.]+) \d+H([\d.]+)", drawn) == [("460.0", "460.0"), ("560.0", "660.0")]
     assert "x &lt; y" in drawn
-    assert "3 ± 0.4" in drawn
+    assert "2.5 ± 0.5" in drawn
 
 
 @pytest.mark.parametrize(
