@@ -14,12 +14,13 @@ from pathlib import Path
 
 from latex2mathml.converter import convert
 
-from docs.reference import pages, relink
-from docs.results import Figure, read_figures, table_of, tables
+from docs.reference import PICTURES, ROOT, pages, relink
+from docs.results import Figure, plot_of, read_figures, table_of, tables
 
 FOLDER = Path(__file__).parent
 BUILT = FOLDER / "build" / "pages"
 TABLE = re.compile(r"<!-- results: ([\w-]+) -->")
+PLOT = re.compile(r"<!-- plot: ([\w-]+), (.+) -->")
 FORMULA = re.compile(
     r"\$\$(?P<display>.+?)\$\$|(?<![\\\w$])\$(?P<inline>[^$\n]+?)\$(?![\w$])", re.DOTALL
 )
@@ -45,6 +46,8 @@ def assemble(target: Path) -> None:
     """
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(FOLDER / "pages", target)
+    for picture, name in PICTURES.items():
+        shutil.copy(ROOT / picture, target / name)
     figures = tables(read_figures())
     for path in sorted(target.rglob("*.md")):
         text = relink(path.read_text("utf-8"), f"docs/pages/{path.relative_to(target).as_posix()}")
@@ -56,8 +59,9 @@ def assemble(target: Path) -> None:
 
 
 def complete(text: str, figures: dict[str, list[Figure]]) -> str:
-    """Return a page with its tables, and its formulas as MathML; code stays as it is."""
+    """Return a page with its tables and plots, and formulas as MathML; code stays as it is."""
     text = TABLE.sub(lambda match: table_of(figures[match[1]]), text)
+    text = PLOT.sub(lambda match: plot_of(figures[match[1]], match[2]), text)
     parts, end = [], 0
     for code in CODE.finditer(text):
         parts += [FORMULA.sub(_mathml, text[end : code.start()]), code[0]]

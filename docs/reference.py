@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import posixpath
 import re
 from dataclasses import MISSING, fields, is_dataclass
@@ -23,8 +24,14 @@ DOCUMENTS = {
     "checkpoints/README.md": "project/models.md",
 }
 """Documents of the repository that are pages too."""
-LINKED = DOCUMENTS | {"training/configs": "reference/configs.md"}
-"""What pages link to in the repository, and the page that the site has in its place."""
+NOTEBOOKS = {
+    "docs/notebooks/layer.ipynb": "start/model.md",
+    "docs/notebooks/recall.ipynb": "start/encoding.md",
+}
+"""Notebooks, and their pages."""
+PICTURES = {"examples/page.png": "page.png"}
+LINKED = DOCUMENTS | NOTEBOOKS | PICTURES | {"training/configs": "reference/configs.md"}
+"""What pages link to in the repository, and what the site has in its place."""
 
 
 def pages() -> dict[str, str]:
@@ -38,10 +45,12 @@ def pages() -> dict[str, str]:
         for name, program in programs.items()
     } | {
         "reference/configs.md": configs_page(),
-        "reference/relpe.md": api_page("relpe", public_names("relpe.public")),
-        "reference/app.md": api_page("app", homes("app")),
-        "reference/tokenization.md": api_page("tokenization", homes("tokenization")),
+        **{
+            f"reference/{package.replace('.', '-')}.md": api_page(package, names)
+            for package, names in public_names().items()
+        },
         "project/files.md": files_page(),
+        **{page: notebook_page(ROOT / name) for name, page in NOTEBOOKS.items()},
         **{
             page: relink((ROOT / name).read_text("utf-8"), name) for name, page in DOCUMENTS.items()
         },
@@ -65,6 +74,13 @@ def relink(text: str, name: str) -> str:
         return f"[{link['text']}]({page}{place and f'#{place}'})"
 
     return re.sub(r"\[(?P<text>[^]]+)\]\((?P<target>(?!https?:|#)[^)]+)\)", moved, text)
+
+
+def notebook_page(path: Path) -> str:
+    """Return the texts and the code of a notebook as a page."""
+    cells = json.loads(path.read_text("utf-8"))["cells"]
+    fences = {"markdown": "{}", "code": "```python\n{}\n```"}
+    return "\n\n".join(fences[cell["cell_type"]].format("".join(cell["source"])) for cell in cells)
 
 
 def command_page(program: str, parser: argparse.ArgumentParser) -> str:
@@ -127,29 +143,30 @@ def api_page(package: str, names: dict[str, str]) -> str:
     lines = [
         f"# Package `{package}`",
         "",
-        f"What `from {package} import …` offers, from the docstrings.",
+        f"What `from {package.partition('.')[0]} import …` offers, from the docstrings.",
     ]
-    folder = None
+    module = None
     for name, home in sorted(names.items(), key=lambda item: (item[1], item[0])):
-        parts = home.split(".")
-        group = ".".join(parts[:2])
-        if group != folder:
-            lines += ["", f"## {group}"]
-            folder = group
+        if home != module:
+            lines += ["", f"## {home}"]
+            module = home
         lines += ["", f"::: {home}.{name}", "    options:", "      heading_level: 3"]
     return "\n".join([*lines, ""])
 
 
-def public_names(module: str) -> dict[str, str]:
-    """Return the names that a module imports as themselves, with the modules they come from."""
-    tree = ast.parse(Path(str(import_module(module).__file__)).read_text("utf-8"))
-    return {
-        alias.name: node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module
-        for alias in node.names
-        if alias.asname == alias.name
-    }
+def public_names() -> dict[str, dict[str, str]]:
+    """Return the public names of each package with their modules; those of `relpe` in parts."""
+    tree = ast.parse((ROOT / "relpe" / "public.py").read_text("utf-8"))
+    names: dict[str, dict[str, str]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            part = next(
+                (p for p in ("attention", "encodings") if f"relpe.{p}" in node.module), "models"
+            )
+            names.setdefault(f"relpe.{part}", {}).update(
+                {alias.name: node.module for alias in node.names if alias.asname == alias.name}
+            )
+    return names | {package: homes(package) for package in ("app", "tokenization")}
 
 
 def homes(package: str) -> dict[str, str]:

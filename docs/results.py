@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
+from html import escape
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "results"
@@ -85,6 +86,29 @@ def table_of(figures: Sequence[Figure]) -> str:
         source = [f"`{commands[row]}`" if commands[row] else ""] if listed else []
         lines.append(_line([name, *values, *source]))
     return "\n".join([*lines, "", *_sources(figures, listed)]).rstrip()
+
+
+def plot_of(figures: Sequence[Figure], column: str) -> str:
+    """Return a column of a table as bars with their errors: SVG in the colours of the page."""
+    shown = [
+        replace(figure, value=_list(figure.value)[0], error=_list(figure.error)[0])
+        for figure in figures
+        if figure.what[2] == column
+    ]
+    values, errors = ([float(getattr(f, part) or 0) for f in shown] for part in ("value", "error"))
+    scale = 300 / max(map(sum, zip(values, errors, strict=True)))
+    lines = [f'<figure><svg role="img" aria-label="{column}" viewBox="0 0 760 {24 * len(shown)}">']
+    for row, (figure, value, error) in enumerate(zip(shown, values, errors, strict=True)):
+        middle, end, half = 24 * row + 12, 360 + scale * value, scale * error
+        name = escape(figure.what[1].replace("`", ""))
+        lines += [
+            f'<text x="350" y="{middle + 5}" text-anchor="end">{name}</text>',
+            f'<rect x="360" y="{middle - 8}" width="{scale * value:.1f}" height="16"/>',
+            f'<path d="M{end - half:.1f} {middle}H{end + half:.1f}"/>',
+            f'<text x="{end + half + 6:.1f}" y="{middle + 5}">{_cell(figure)}</text>',
+        ]
+    unit = f", {shown[0].unit}" if shown[0].unit else ""
+    return "\n".join([*lines, f"</svg><figcaption>{column}{unit}</figcaption></figure>"])
 
 
 def tables(figures: Iterable[Figure]) -> dict[str, list[Figure]]:

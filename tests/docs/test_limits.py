@@ -17,7 +17,6 @@ from relpe.attention.delta.rule import CHUNK
 from relpe.decoding.eager import PREFILL_CHUNK
 from relpe.models.checkpoint import SHARD_BYTES
 from relpe.models.pointer import config as pointer
-from tests.docs.test_build import MOST_WORDS
 from tests.support.paths import ROOT
 from tokenization.analysis import accidents, bar_evidence, beat_tracker, chords, keys
 from tokenization.grid import STEPS_PER_BEAT
@@ -30,6 +29,8 @@ from training.tuning.options import TuneOptions
 
 COUNT = "no one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905 - a line, not thirteen
 MIB = 1 << 20
+MOST_WORDS = 24_000
+"""Words that are written by hand, in all documents but the cards of models, which are generated."""
 PIECE = options.MusicOptions()
 BEATS = np.load(ROOT / "tokenization" / "analysis" / "beat_salience" / "beat_salience.npz")
 RANKED = json.loads((ROOT / "tokenization" / "measures" / "takes.json").read_text("utf-8"))
@@ -154,3 +155,15 @@ def test_documents_state_what_the_code_does():
     for name, texts in STATED.items():
         document = " ".join((ROOT / name).read_text("utf-8").split())
         assert not [text for text in texts if text not in document], name
+
+
+def test_documents_stay_short():
+    documents = [
+        path
+        for path in (*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/**/*.md"))
+        if path.parent.parent.name != "checkpoints"
+        and not {"build", "data", "runs"} & {*path.parts}
+    ]
+    words = {path: len(path.read_text("utf-8").split()) for path in documents}
+    assert sum(words.values()) <= MOST_WORDS
+    assert words[ROOT / "README.md"] <= 500

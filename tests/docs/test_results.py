@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from docs.build import FOLDER, TABLE
-from docs.results import read_figures, table_of, tables
+from docs.results import plot_of, read_figures, table_of, tables
 from tests.support.options import OPTIONS
 from tests.support.paths import ROOT
 
@@ -16,6 +16,8 @@ LINE = (
     '{"what": ["t", "%s", "%s"], "value": %s, "unit": "%s", "error": %s, "command": "run", '
     '"commit": "abc", "machine": "here"}\n'
 )
+
+BARS = [("x < y", "1", "null"), ("z", "2.5", "0.5")]
 
 
 def test_a_table_has_values_as_they_were_written(tmp_path):
@@ -30,6 +32,16 @@ def test_a_table_has_values_as_they_were_written(tmp_path):
     assert head == "|  | ms, ms | share, % |"
     assert rows[:2] == ["| one | 0.10 ± 0.02 | 1, 0.50 ± 0.3 |", "| two | not run |  |"]
     assert "`run` · commit abc, here" in rows[-1]
+
+
+def test_a_plot_has_a_bar_for_each_row_with_its_error(tmp_path):
+    lines = [LINE % (row, "a", value, "%", error) for row, value, error in BARS]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    drawn = plot_of(read_figures(tmp_path), "a")
+    assert re.findall(r'width="([\d.]+)" height', drawn) == ["100.0", "250.0"]
+    assert re.findall(r"M([\d.]+) \d+H([\d.]+)", drawn) == [("460.0", "460.0"), ("560.0", "660.0")]
+    assert "x &lt; y" in drawn
+    assert "2.5 ± 0.5" in drawn
 
 
 @pytest.mark.parametrize(
