@@ -61,7 +61,8 @@ class PlayedChord:
     """The chord that is played on a keyboard.
 
     It is read from the keys that are held or were struck `SETTLED_SECONDS` after the last of them,
-    at least three notes, and stays until another one is played.
+    at least three notes, and stays until another one is played. A key that is struck alone above
+    a chord that is held is melody.
     """
 
     def __init__(self) -> None:
@@ -88,7 +89,10 @@ class PlayedChord:
     def symbol(self, at: float) -> str | None:
         """Return the chord, such as `Am7`; None before the first one."""
         if self._struck and at >= self._struck_at + SETTLED_SECONDS:
-            self._symbol = chord_of(self._held | self._struck) or self._symbol
+            below = self._held - self._struck
+            is_melody = len({key % 12 for key in below}) > 2 and max(below) < max(self._struck)
+            if not (is_melody and len(self._struck) == 1):
+                self._symbol = chord_of(self._held | self._struck) or self._symbol
             self._struck.clear()
         return self._symbol
 

@@ -5,6 +5,8 @@ const UNITS_PER_BEAT = 96; // as in frames.py
 const STEPS_PER_BEAT = 12; // of the grid of bars
 const SETTLED_MS = 30; // a chord is read so long after its last key
 const SOON = 0.06; // seconds: what sounds earlier is not changed any more
+const GRACE = 0.15; // seconds after a line in which a chord still counts as played on it
+const SIXTEENTH = STEPS_PER_BEAT / 4;
 const SHOWN = 48; // bars before the present one that the roll shows
 const ROOM = 8; // empty bars that it shows after the last one
 const FADE = 1.5; // seconds after the last bar
@@ -113,12 +115,16 @@ export class Band {
     this.held.delete(pitch);
   }
 
-  /** Reads the chord that was struck, from its keys and those that are still held. */
+  /** Reads the chord that was struck, from its keys and those that are held: as `PlayedChord` in follow.py. */
   settle() {
     if (!this.struck.size || performance.now() < this.struckAt + SETTLED_MS - 1) return;
+    const [isAlone, top] = [this.struck.size === 1, Math.max(...this.struck)];
+    const below = [...this.held].filter((key) => !this.struck.has(key));
     const keys = [...new Set([...this.held, ...this.struck])];
     this.struck.clear();
-    if (new Set(keys.map((key) => key % 12)).size >= 3) this.hear({ keys }, this.struckAt);
+    const isChord = (all) => new Set(all.map((key) => key % 12)).size >= 3;
+    const isMelody = isAlone && isChord(below) && top > Math.max(...below);
+    if (isChord(keys) && !isMelody) this.hear({ keys }, this.struckAt);
   }
 
   /** Tells the server a chord, and takes the bars that it moves to it. */
@@ -142,8 +148,10 @@ export class Band {
     const length = this.beats * STEPS_PER_BEAT;
     const now = ((this.player.sound.position + SOON) / this.seconds) * length;
     const bar = Math.floor(now / length);
-    const grain = { bar: length, half: length / 2, beat: STEPS_PER_BEAT }[this.grain];
-    const step = Math.ceil(Math.ceil((now - bar * length) / grain) * grain);
+    const since = now - bar * length;
+    let grain = { bar: length, half: length / 2, beat: STEPS_PER_BEAT }[this.grain];
+    if (((since % grain) / length) * this.seconds < GRACE + SOON) grain = SIXTEENTH;
+    const step = Math.ceil(Math.ceil(since / grain) * grain);
     return step < length ? { bar, step } : { bar: bar + 1, step: 0 };
   }
 

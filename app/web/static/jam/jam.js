@@ -108,7 +108,7 @@ class Mode {
       onPedal: () => {},
       onChange: (text) => this.say(text),
     };
-    part("midi").addEventListener("click", async () => this.say(await listenToMidi(heard)));
+    part("midi").addEventListener("click", async () => this.say(await listenToMidi(heard, (name) => name === this.player.sound.out?.port?.name)));
     if (!navigator.requestMIDIAccess) {
       part("midi").hidden = true;
       this.say(`${NO_MIDI} The keys A to J and the buttons below work.`);
@@ -168,10 +168,11 @@ class Mode {
 
   /** The small counts: bars ahead and late, and the chord. */
   count() {
-    const { chord, bars, current, late, last } = this.band;
+    const { chord, bars, current, late, last, settings } = this.band;
     if (current < 0) return;
     const ahead = bars.length - 1 - current;
-    const text = [`bar ${current + 1}`, last === null ? `${ahead} ahead` : "", late ? `${late} late` : ""].filter(Boolean).join(" · ");
+    const turn = settings.trade ? (current % 8 < 4 ? "you play" : "the band answers") : "";
+    const text = [`bar ${current + 1}`, turn, last === null ? `${ahead} ahead` : "", late ? `${late} late` : ""].filter(Boolean).join(" · ");
     if (this.part("count").textContent !== text) this.part("count").textContent = text;
     if (current === 0 && ahead < 2 && !this.band.isEnding) this.say("");
     this.keys.mark(chord);
