@@ -111,6 +111,8 @@ class LiveJam:
     """Those played last."""
     played: list[Bar] = field(default_factory=list)
     """The bars as they sound, or will."""
+    source: Bar | None = None
+    """The last bar that was in time."""
     requests: list[BarRequest] = field(default_factory=list)
     late: int = 0
     ended_at: float = 0.0
@@ -143,9 +145,12 @@ class LiveJam:
         to which others were moved in their place, and how much is played. Raises ValueError.
         """
         number = int(_number(asked, "next", 0, 2 * MOST_BARS, 0))
-        for late, chords in asked.get("late", []):
-            if self.played and 0 < late <= len(self.played):
-                self.played[late:] = [varied(self.played[late - 1], chords)]
+        late: dict[int, str | None] = dict(asked.get("late", []))
+        if self.played and len(self.played) - 1 not in late:
+            self.source = self.played[-1]
+        for missing, chords in late.items():
+            if self.source is not None and 0 < missing <= len(self.played):
+                self.played[missing:] = [varied(self.source, chords)]
                 self.late += 1
         energy = _number(asked, "energy", 0, 1, USUAL_ENERGY)
         is_last = asked.get("last") is True or len(self.requests) >= MOST_BARS - 1
