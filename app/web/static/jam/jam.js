@@ -48,7 +48,7 @@ const options = (pairs) => pairs.map(([value, text]) => `<option value="${value}
 const names = (all) => options(all.map((one) => [one, one]));
 const html = (styles) => `<style>${STYLE}</style><div class="jam">
 <p>Play chords, and a band follows. Each letter on a chord is its key on your keyboard.</p>
-<div class="jam-row"><button type="button" class="jam-go" data-jam="go">Start</button><button type="button" data-jam="end" title="A cadence in the next bar; press again to stop at once" hidden>End</button><span class="jam-count" data-jam="count"></span></div>
+<div class="jam-row"><button type="button" class="jam-go" data-jam="go">Start</button><button type="button" data-jam="end" title="A cadence in the next bar; press again to stop at once" hidden>End</button><span class="jam-count" data-jam="count" title="Bars that are written ahead, and those that came late: another one was played in their place"></span></div>
 <p class="jam-say" role="status" data-jam="say"></p>
 <div class="jam-keys" role="group" aria-label="Chords of the key" data-jam="keys"></div>
 <div class="jam-row"><label style="grid-auto-flow: column; align-items: center">Key <select data-jam="key">${names(KEYS)}</select></label><button type="button" data-jam="midi" title="Listen to the MIDI keyboards that are connected">MIDI keyboard</button></div>
@@ -82,6 +82,7 @@ class Mode {
         this.band?.hear({ chords: symbol }, performance.now());
         this.keys.mark(symbol);
       },
+      isPlaying: () => Boolean(this.band),
       onRelease: ({ pitches }) => pitches.forEach((pitch) => this.sound(pitch, 0)),
     });
     const setKey = () => this.keys.setKey(part("key").value);
