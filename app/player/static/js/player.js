@@ -206,7 +206,7 @@ class Player {
     this.selection.show({ bars, gap: isPrompt ? this.gap : null, last: isPrompt ? null : this.gapWritten(variation), canSelect, canAdd: hasBars, isSet: hasBars });
     if (started) {
       this.shownJob = frame.job;
-      if (pen !== null || frame.phase === "waiting") this.scrollIntoView();
+      if (!this.isLive && (pen !== null || frame.phase === "waiting")) this.scrollIntoView();
     }
     this.renderTracks(sounding);
     this.compare.show(
