@@ -184,13 +184,17 @@ class Course:
         self, number: int, played: str | None, energy: float = USUAL_ENERGY, *, is_last: bool
     ) -> BarRequest:
         """Return the request of a bar; `played` are the chords in the bar before it."""
-        chords = played if self._chart is None else self._chart[number % len(self._chart)]
+        chords = played if self._chart is None else self.charted(number)
         if self._trade and self._chart is None:
             if self.is_rhythm(number - 1):
                 self._traded[(number - 1) % TRADED] = played
             chords = chords if self.is_rhythm(number) else self._traded[number % TRADED]
         fill = bool(self._fill_every) and number % self._fill_every == self._fill_every - 1
         return BarRequest(number, chords, fill, energy, is_last)
+
+    def charted(self, number: int) -> str | None:
+        """Return the chords of a bar in the chart; None without one, or if the model chooses."""
+        return None if self._chart is None else self._chart[number % len(self._chart)]
 
     def is_rhythm(self, number: int) -> bool:
         """Whether bass and drums play a bar alone."""

@@ -60,6 +60,7 @@ WATCH = """longest => {
   }, 25);
 }"""
 """Counts silences that are longer than some milliseconds."""
+LOADED = "performance.getEntriesByType('resource').some(({ name }) => name.includes('/jam/'))"
 NO_MIDI = "Object.defineProperty(navigator, 'requestMIDIAccess', {});"
 
 
@@ -105,6 +106,7 @@ def address(tmp_path_factory):
 @contextmanager
 def jamming(browser, address, script=HEARD + MIDI, size=(1280, 860)):
     with opened(browser, address, size=size, script=script) as page:
+        assert not page.evaluate(LOADED)
         page.get_by_role("tab", name="Jam").click()
         page.wait_for_selector("[data-jam=go]")
         yield page

@@ -158,12 +158,14 @@ class LiveJam:
         bar = self.course.played(request.write(self.jam), number, is_last=is_last)
         self.requests.append(request)
         self.played[number:] = [bar]
+        following = self.course.charted(number + 1)
         return {
             "bar": number,
             "asked": request.chords,
             "chords": chords_text(bar),
             "tracks": packed(bar),
-            "spare": packed(varied(bar, None)),
+            "following": following,
+            "spare": packed(varied(bar, following)),
             "last": is_last,
         }
 

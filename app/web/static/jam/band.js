@@ -34,7 +34,6 @@ export class Band {
   held = new Set(); // keys
   struck = new Set(); // keys since the last chord was read
   struckAt = 0;
-  heardMs = 0; // from the last key of a chord until it was recognised
   early = null; // a chord that was played before the band was ready
   isEnding = false;
   isOver = false;
@@ -96,7 +95,7 @@ export class Band {
     this.waits = [...this.waits, (performance.now() - this.askedAt) / 1000].slice(-8);
     this.askedAt = 0;
     const number = bar.last ? Math.max(bar.bar, this.current + 1) : bar.bar;
-    if (number > this.current) [this.bars[number], this.spare, this.spareChord] = [bar, bar.spare, null];
+    if (number > this.current) [this.bars[number], this.spare, this.spareChord] = [bar, bar.spare, bar.following];
     if (bar.last) this.last = number;
     if (this.waitsForChord && bar.asked !== this.chord && !bar.last) this.hear({ chords: this.chord });
     this.show();
@@ -124,17 +123,16 @@ export class Band {
     this.struck.clear();
     const isChord = (all) => new Set(all.map((key) => key % 12)).size >= 3;
     const isMelody = isAlone && isChord(below) && top > Math.max(...below);
-    if (isChord(keys) && !isMelody) this.hear({ keys }, this.struckAt);
+    if (isChord(keys) && !isMelody) this.hear({ keys });
   }
 
   /** Tells the server a chord, and takes the bars that it moves to it. */
-  hear(chord, since = 0) {
+  hear(chord) {
     if (!this.id) return (this.early = chord);
     this.hearing = this.hearing.then(async () => {
       const answer = await this.post({ ...chord, ...this.place() }).catch(() => null);
       if (!answer?.chords || this.isOver) return;
       this.chord = answer.chords;
-      if (since) this.heardMs = performance.now() - since;
       for (const [number, bar] of Object.entries(answer.bars)) if (number > this.current - 1 && this.bars[number]) this.bars[number] = { ...this.bars[number], shifted: null, ...bar };
       if (answer.spare && this.last === null) [this.spare, this.spareChord] = [answer.spare, answer.chords];
       if (this.current >= 0) this.show();
