@@ -481,6 +481,7 @@ class Player {
 
   /** Shows a frame that the browser has made, of music that is made while it plays; null: that of the server again. */
   live(frame) {
+    if (frame && this.isLive) frame.alert = this.frame.alert;
     this.isLive = this.sound.isLive = Boolean(frame);
     if (!frame) this.sound.spare.clear();
     if (frame || this.latest) this.show(frame ?? this.latest);

@@ -46,7 +46,8 @@ export class MidiOut {
     access.addEventListener?.("statechange", () => {
       const { port } = this;
       this.fill();
-      if (!port || port.state !== "disconnected") return;
+      if (port?.state !== "disconnected") return;
+      this.port = null;
       this.choose("");
       onError(`${port.name} was unplugged: the browser sounds again.`);
     });
@@ -87,7 +88,7 @@ export class MidiOut {
 
   send(data, second) {
     const time = second === undefined ? 0 : this.began + (1000 * second) / this.rate;
-    this.port?.send(data, Math.max(performance.now(), time));
+    if (this.port?.state !== "disconnected") this.port?.send(data, Math.max(performance.now(), time));
   }
 
   get rate() {
