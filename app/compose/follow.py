@@ -61,7 +61,8 @@ class PlayedChord:
     """The chord that is played on a keyboard.
 
     It is read from the keys that are held or were struck `SETTLED_SECONDS` after the last of them,
-    at least three notes, and stays until another one is played.
+    at least three notes, and stays until another one is played. A key that is struck alone above
+    a chord that is held is melody.
     """
 
     def __init__(self) -> None:
@@ -88,7 +89,10 @@ class PlayedChord:
     def symbol(self, at: float) -> str | None:
         """Return the chord, such as `Am7`; None before the first one."""
         if self._struck and at >= self._struck_at + SETTLED_SECONDS:
-            self._symbol = chord_of(self._held | self._struck) or self._symbol
+            below = self._held - self._struck
+            is_melody = len({key % 12 for key in below}) > 2 and max(below) < max(self._struck)
+            if not (is_melody and len(self._struck) == 1):
+                self._symbol = chord_of(self._held | self._struck) or self._symbol
             self._struck.clear()
         return self._symbol
 
@@ -180,13 +184,17 @@ class Course:
         self, number: int, played: str | None, energy: float = USUAL_ENERGY, *, is_last: bool
     ) -> BarRequest:
         """Return the request of a bar; `played` are the chords in the bar before it."""
-        chords = played if self._chart is None else self._chart[number % len(self._chart)]
+        chords = played if self._chart is None else self.charted(number)
         if self._trade and self._chart is None:
             if self.is_rhythm(number - 1):
                 self._traded[(number - 1) % TRADED] = played
             chords = chords if self.is_rhythm(number) else self._traded[number % TRADED]
         fill = bool(self._fill_every) and number % self._fill_every == self._fill_every - 1
         return BarRequest(number, chords, fill, energy, is_last)
+
+    def charted(self, number: int) -> str | None:
+        """Return the chords of a bar in the chart; None without one, or if the model chooses."""
+        return None if self._chart is None else self._chart[number % len(self._chart)]
 
     def is_rhythm(self, number: int) -> bool:
         """Whether bass and drums play a bar alone."""

@@ -137,12 +137,12 @@ def build_page(
         view: list[Component] = [roll, results, upload.card, upload.beats]
         view += [music.model, *music.action, *(options[name] for name in OVER)]
         view += [options["bars"], music.form.unit, *(options[name] for name in ONLY_PROMPT)]
-        _on(jam.ended, calls.jams.keep, None, view)
         for read in _wire_upload(calls, upload, view):
             _on(read.then, calls.settings.fill_form, None, filled)
         _wire_form(calls, music, roll, view)
         _wire_study(calls, study)
         _wire_player(calls, roll, results, view)
+        _on(jam.ended, calls.jams.keep, None, view)
         endpoints.add(studio, max_upload_bytes)
         page.unload(calls.history.leave)
     return page

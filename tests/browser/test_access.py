@@ -96,7 +96,7 @@ def test_all_states_meet_wcag_fit_the_screen_and_give_reasons(
         page.part("in-bars").click()
         page.wait_for_selector("[data-part=selection]:not([hidden])")
         found += violations(page, "selected bars")
-        for name in ("Write", "Study", "About"):
+        for name in ("Jam", "Write", "Study", "About"):
             page.get_by_role("tab", name=name).click()
             page.wait_for_timeout(300)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, name

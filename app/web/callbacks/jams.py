@@ -29,7 +29,7 @@ from app.player.frames import pack_notes
 from app.server.job import Job
 from app.server.store import LEFT_SECONDS
 from app.text import plural
-from app.web.callbacks.alerts import BROKEN, BUSY, alerting
+from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.callbacks.events import values_of, whole_number
 from app.web.cards import sentence
 from app.web.guard.answers import error
@@ -54,7 +54,7 @@ IDLE_SECONDS = 120.0
 """A jam of which no bar is asked for so long has ended."""
 MOST_BARS = 1500
 """After them, an hour at the tempo 100, comes a cadence: they are kept until the end."""
-MOST_ENDED = 20
+MOST_ENDED = 5
 """Jams that can still become a result."""
 _POLL_SECONDS, _BEATS = 1.0, 10
 """Interval of looks whether the browser is still there, and number of them between comments."""
@@ -77,6 +77,17 @@ def _text(asked: dict[str, Any], name: str) -> str | None:
     return value.strip() or None
 
 
+def _check_late(late: object) -> None:
+    """Raise ValueError unless late bars are pairs of a number and chords, or None."""
+    pairs = late if isinstance(late, list) else [late]
+    for one in pairs:
+        match one:
+            case [int(), str() | None]:
+                pass
+            case _:
+                raise ValueError(f"late is {short(late)}, expected pairs of a bar and its chords")
+
+
 def packed(bar: Bar) -> list[str]:
     """Return the notes of each track of a bar, in the units of the player from its bar line."""
     return [pack_notes(track, STEPS_PER_BEAT) for track in bar.score.tracks]
@@ -95,11 +106,13 @@ class LiveJam:
     jam: Jam
     course: Course
     settings: dict[str, Any]
-    asked: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
+    asked: asyncio.Queue[dict[str, Any]] = field(default_factory=lambda: asyncio.Queue(4))
     chords: str | None = None
     """Those played last."""
     played: list[Bar] = field(default_factory=list)
     """The bars as they sound, or will."""
+    source: Bar | None = None
+    """The last bar that was in time."""
     requests: list[BarRequest] = field(default_factory=list)
     late: int = 0
     ended_at: float = 0.0
@@ -132,9 +145,12 @@ class LiveJam:
         to which others were moved in their place, and how much is played. Raises ValueError.
         """
         number = int(_number(asked, "next", 0, 2 * MOST_BARS, 0))
-        for late, chords in asked.get("late", []):
-            if self.played and 0 < late <= len(self.played):
-                self.played[late:] = [varied(self.played[late - 1], chords)]
+        late: dict[int, str | None] = dict(asked.get("late", []))
+        if self.played and len(self.played) - 1 not in late:
+            self.source = self.played[-1]
+        for missing, chords in late.items():
+            if self.source is not None and 0 < missing <= len(self.played):
+                self.played[missing:] = [varied(self.source, chords)]
                 self.late += 1
         energy = _number(asked, "energy", 0, 1, USUAL_ENERGY)
         is_last = asked.get("last") is True or len(self.requests) >= MOST_BARS - 1
@@ -142,12 +158,14 @@ class LiveJam:
         bar = self.course.played(request.write(self.jam), number, is_last=is_last)
         self.requests.append(request)
         self.played[number:] = [bar]
+        following = self.course.charted(number + 1)
         return {
             "bar": number,
             "asked": request.chords,
             "chords": chords_text(bar),
             "tracks": packed(bar),
-            "spare": packed(varied(bar, None)),
+            "following": following,
+            "spare": packed(varied(bar, following)),
             "last": is_last,
         }
 
@@ -208,10 +226,13 @@ class JamCallbacks:
             live = self._live.get(name)
             if live is None:
                 return JSONResponse(error("The jam has ended."), 404)
-            if "next" in asked or asked.get("stop"):
+            if "next" in asked:
+                _check_late(asked.get("late", []))
                 live.asked.put_nowait(asked)
                 return JSONResponse({})
             return JSONResponse(live.hear(asked))
+        except asyncio.QueueFull:
+            return JSONResponse(error("Found several requests of bars, expected one."), 429)
         except (ValueError, TypeError) as problem:
             return JSONResponse(error(sentence(str(problem))), 400)
 
@@ -273,8 +294,6 @@ class JamCallbacks:
                 if polls % _BEATS == 0:
                     yield {}
                 continue
-            if asked.get("stop"):
-                return
             polls = 0
             yield await asyncio.to_thread(live.write, asked)
             if live.jam.ended:
@@ -288,11 +307,14 @@ class JamCallbacks:
             if live is None or session.asked is not None:
                 return self._view.show(session, alert=BUSY if session.asked else "")
             name = session_of(request)
-            with alerting():
-                bars = min(whole_number(event, "bars", MOST_BARS) or 1, len(live.played))
-                job = JamJob(live, bars)
-                job.write((job.piece,), studio.folders.new(name))
-                studio.kept.add(name, job)
+            bars = min(whole_number(event, "bars", MOST_BARS) or 1, len(live.played))
+            try:
+                with alerting():
+                    job = JamJob(live, bars)
+                    job.write((job.piece,), studio.folders.new(name))
+            except AlertError as alert:
+                return self._view.show(session, alert=str(alert))
+            studio.kept.add(name, job)
             self._ended.pop(str(values.get("jam")), None)
             work = session.work
             asked = Asked(None, job.options, live.model.name, work.step)

@@ -141,6 +141,9 @@ def test_a_chord_counts_50_ms_after_its_last_key_and_stays_after_its_release():
         if at < 2.5:
             assert chord.symbol(at) == "Am7"  # a single note is none
     assert chord.symbol(3) == chord.symbol(99) == "Dm"
+    for at, message in [*strike(100, 48, 52, 55, seconds=9), *strike(101, 69)]:
+        chord.hear(at, message)  # a melody over a chord that is held
+    assert chord.symbol(102) == "C"
 
 
 def test_the_band_waits_for_the_first_chord_and_follows_from_the_next_bar_on():

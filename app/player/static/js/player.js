@@ -202,7 +202,7 @@ class Player {
     this.selection.show({ bars, gap: isPrompt ? this.gap : null, last: isPrompt ? null : this.gapWritten(variation), canSelect, canAdd: hasBars, isSet: hasBars });
     if (started) {
       this.shownJob = frame.job;
-      if (pen !== null || frame.phase === "waiting") this.scrollIntoView();
+      if (!this.isLive && (pen !== null || frame.phase === "waiting")) this.scrollIntoView();
     }
     this.renderTracks(sounding);
     this.compare.show(frame.variations.map((one, index) => one.facts ?? factsOf(all[index])), chosen);
@@ -454,6 +454,7 @@ class Player {
 
   /** Shows a frame that the browser has made, of music that is made while it plays; null: that of the server again. */
   live(frame) {
+    if (frame && this.isLive) frame.alert = this.frame.alert;
     this.isLive = this.sound.isLive = Boolean(frame);
     if (!frame) this.sound.spare.clear();
     if (frame || this.latest) this.show(frame ?? this.latest);

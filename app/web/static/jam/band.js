@@ -5,6 +5,8 @@ const UNITS_PER_BEAT = 96; // as in frames.py
 const STEPS_PER_BEAT = 12; // of the grid of bars
 const SETTLED_MS = 30; // a chord is read so long after its last key
 const SOON = 0.06; // seconds: what sounds earlier is not changed any more
+const GRACE = 0.15; // seconds after a line in which a chord still counts as played on it
+const SIXTEENTH = STEPS_PER_BEAT / 4;
 const SHOWN = 48; // bars before the present one that the roll shows
 const ROOM = 8; // empty bars that it shows after the last one
 const FADE = 1.5; // seconds after the last bar
@@ -32,7 +34,6 @@ export class Band {
   held = new Set(); // keys
   struck = new Set(); // keys since the last chord was read
   struckAt = 0;
-  heardMs = 0; // from the last key of a chord until it was recognised
   early = null; // a chord that was played before the band was ready
   isEnding = false;
   isOver = false;
@@ -94,7 +95,7 @@ export class Band {
     this.waits = [...this.waits, (performance.now() - this.askedAt) / 1000].slice(-8);
     this.askedAt = 0;
     const number = bar.last ? Math.max(bar.bar, this.current + 1) : bar.bar;
-    if (number > this.current) [this.bars[number], this.spare, this.spareChord] = [bar, bar.spare, null];
+    if (number > this.current) [this.bars[number], this.spare, this.spareChord] = [bar, bar.spare, bar.following];
     if (bar.last) this.last = number;
     if (this.waitsForChord && bar.asked !== this.chord && !bar.last) this.hear({ chords: this.chord });
     this.show();
@@ -113,22 +114,25 @@ export class Band {
     this.held.delete(pitch);
   }
 
-  /** Reads the chord that was struck, from its keys and those that are still held. */
+  /** Reads the chord that was struck, from its keys and those that are held: as `PlayedChord` in follow.py. */
   settle() {
     if (!this.struck.size || performance.now() < this.struckAt + SETTLED_MS - 1) return;
+    const [isAlone, top] = [this.struck.size === 1, Math.max(...this.struck)];
+    const below = [...this.held].filter((key) => !this.struck.has(key));
     const keys = [...new Set([...this.held, ...this.struck])];
     this.struck.clear();
-    if (new Set(keys.map((key) => key % 12)).size >= 3) this.hear({ keys }, this.struckAt);
+    const isChord = (all) => new Set(all.map((key) => key % 12)).size >= 3;
+    const isMelody = isAlone && isChord(below) && top > Math.max(...below);
+    if (isChord(keys) && !isMelody) this.hear({ keys });
   }
 
   /** Tells the server a chord, and takes the bars that it moves to it. */
-  hear(chord, since = 0) {
+  hear(chord) {
     if (!this.id) return (this.early = chord);
     this.hearing = this.hearing.then(async () => {
       const answer = await this.post({ ...chord, ...this.place() }).catch(() => null);
       if (!answer?.chords || this.isOver) return;
       this.chord = answer.chords;
-      if (since) this.heardMs = performance.now() - since;
       for (const [number, bar] of Object.entries(answer.bars)) if (number > this.current - 1 && this.bars[number]) this.bars[number] = { ...this.bars[number], shifted: null, ...bar };
       if (answer.spare && this.last === null) [this.spare, this.spareChord] = [answer.spare, answer.chords];
       if (this.current >= 0) this.show();
@@ -142,8 +146,10 @@ export class Band {
     const length = this.beats * STEPS_PER_BEAT;
     const now = ((this.player.sound.position + SOON) / this.seconds) * length;
     const bar = Math.floor(now / length);
-    const grain = { bar: length, half: length / 2, beat: STEPS_PER_BEAT }[this.grain];
-    const step = Math.ceil(Math.ceil((now - bar * length) / grain) * grain);
+    const since = now - bar * length;
+    let grain = { bar: length, half: length / 2, beat: STEPS_PER_BEAT }[this.grain];
+    if (((since % grain) / length) * this.seconds < GRACE + SOON) grain = SIXTEENTH;
+    const step = Math.ceil(Math.ceil(since / grain) * grain);
     return step < length ? { bar, step } : { bar: bar + 1, step: 0 };
   }
 

@@ -14,7 +14,7 @@ const SHARPS = ["C", "C#", "D", "D#", "E", "F", "F#", "G", "G#", "A", "A#", "B"]
 const FLATS = ["C", "Db", "D", "Eb", "E", "F", "Gb", "G", "Ab", "A", "Bb", "B"];
 const WITH_SHARPS = ["G", "D", "A", "E", "B", "F#", "Em", "Bm", "F#m", "C#m", "G#m"];
 const LOWEST = 53; // of the roots of the chords that are heard
-const NOT_HERE = "textarea, select, [contenteditable], [role=textbox], input:not([type=range], [type=checkbox], [type=radio])";
+const TEXTS = "textarea, [contenteditable], [role=textbox], input:not([type=range], [type=checkbox], [type=radio])";
 
 export const KEYS = ["C", "G", "D", "A", "E", "B", "F#", "F", "Bb", "Eb", "Ab", "Db", "Am", "Em", "Bm", "F#m", "C#m", "G#m", "Dm", "Gm", "Cm", "Fm", "Bbm", "Ebm"];
 
@@ -35,7 +35,7 @@ export function chordsOf(key) {
 export class ChordKeys {
   pressed = new Map(); // chord by what holds it
 
-  /** `onPress(chord)`, `onRelease(chord)`. */
+  /** `onPress(chord)`, `onRelease(chord)`; `isPlaying()`: whether letters choose nothing in lists. */
   constructor(box, calls) {
     Object.assign(this, { box, ...calls });
     this.buttons = CODES.map((row) =>
@@ -86,7 +86,7 @@ export class ChordKeys {
 
   onCode(event) {
     const at = CODES.flat().indexOf(event.code);
-    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(NOT_HERE) || !this.box.getClientRects().length) return;
+    if (at < 0 || event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.(this.isPlaying() ? TEXTS : `select, ${TEXTS}`) || !this.box.getClientRects().length) return;
     event.preventDefault();
     event.stopPropagation();
     if (!event.repeat) this.hold(event.code, this.buttons.flat()[at]);

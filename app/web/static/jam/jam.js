@@ -27,7 +27,7 @@ const STYLE = `
 #jam .jam-keys { display: grid; grid-template-columns: repeat(7, 1fr); gap: 4px; touch-action: none; user-select: none; -webkit-user-select: none; }
 #jam .jam-keys button { display: grid; min-width: 0; min-height: 46px; padding: 3px 0; place-content: center; justify-items: center; border: 1px solid var(--line-strong); border-radius: 8px; background: var(--card); cursor: pointer; touch-action: none; }
 #jam .jam-keys b { font-size: 12.5px; font-weight: 600; letter-spacing: -0.02em; }
-#jam .jam-keys button:nth-child(-n + 7) b { font-size: 11px; }
+#jam .jam-keys button:nth-child(-n + 7) b { font-size: 11px; letter-spacing: -0.05em; }
 #jam .jam-keys kbd { font: 11px/1.2 var(--font); color: var(--quiet); }
 #jam .jam-keys [aria-pressed="true"] { border-color: var(--accent); background: var(--accent); color: var(--on-accent); }
 #jam .jam-keys [aria-pressed="true"] kbd { color: inherit; }
@@ -48,7 +48,7 @@ const options = (pairs) => pairs.map(([value, text]) => `<option value="${value}
 const names = (all) => options(all.map((one) => [one, one]));
 const html = (styles) => `<style>${STYLE}</style><div class="jam">
 <p>Play chords, and a band follows. Each letter on a chord is its key on your keyboard.</p>
-<div class="jam-row"><button type="button" class="jam-go" data-jam="go">Start</button><button type="button" data-jam="end" title="A cadence in the next bar; press again to stop at once" hidden>End</button><span class="jam-count" data-jam="count"></span></div>
+<div class="jam-row"><button type="button" class="jam-go" data-jam="go">Start</button><button type="button" data-jam="end" title="A cadence in the next bar; press again to stop at once" hidden>End</button><span class="jam-count" data-jam="count" title="Bars that are written ahead, and those that came late: another one was played in their place"></span></div>
 <p class="jam-say" role="status" data-jam="say"></p>
 <div class="jam-keys" role="group" aria-label="Chords of the key" data-jam="keys"></div>
 <div class="jam-row"><label style="grid-auto-flow: column; align-items: center">Key <select data-jam="key">${names(KEYS)}</select></label><button type="button" data-jam="midi" title="Listen to the MIDI keyboards that are connected">MIDI keyboard</button></div>
@@ -79,9 +79,10 @@ class Mode {
     this.keys = new ChordKeys(part("keys"), {
       onPress: ({ symbol, pitches }) => {
         for (const pitch of pitches) this.sound(pitch, 70);
-        this.band?.hear({ chords: symbol }, performance.now());
+        this.band?.hear({ chords: symbol });
         this.keys.mark(symbol);
       },
+      isPlaying: () => Boolean(this.band),
       onRelease: ({ pitches }) => pitches.forEach((pitch) => this.sound(pitch, 0)),
     });
     const setKey = () => this.keys.setKey(part("key").value);
@@ -108,7 +109,7 @@ class Mode {
       onPedal: () => {},
       onChange: (text) => this.say(text),
     };
-    part("midi").addEventListener("click", async () => this.say(await listenToMidi(heard)));
+    part("midi").addEventListener("click", async () => this.say(await listenToMidi(heard, (name) => name === this.player.sound.out?.port?.name)));
     if (!navigator.requestMIDIAccess) {
       part("midi").hidden = true;
       this.say(`${NO_MIDI} The keys A to J and the buttons below work.`);
@@ -168,10 +169,11 @@ class Mode {
 
   /** The small counts: bars ahead and late, and the chord. */
   count() {
-    const { chord, bars, current, late, last } = this.band;
+    const { chord, bars, current, late, last, settings } = this.band;
     if (current < 0) return;
     const ahead = bars.length - 1 - current;
-    const text = [`bar ${current + 1}`, last === null ? `${ahead} ahead` : "", late ? `${late} late` : ""].filter(Boolean).join(" · ");
+    const turn = settings.trade ? (current % 8 < 4 ? "you play" : "the band answers") : "";
+    const text = [`bar ${current + 1}`, turn, last === null ? `${ahead} ahead` : "", late ? `${late} late` : ""].filter(Boolean).join(" · ");
     if (this.part("count").textContent !== text) this.part("count").textContent = text;
     if (current === 0 && ahead < 2 && !this.band.isEnding) this.say("");
     this.keys.mark(chord);

@@ -138,8 +138,11 @@ export class Keys {
 export const NO_MIDI = "This browser cannot use MIDI keyboards: try Chrome, Edge or Firefox, at https or localhost.";
 const REFUSED = "The browser was not allowed to use MIDI keyboards: allow it in the settings of this page.";
 
-/** Listens to all MIDI keyboards, also to those that are connected later; resolves to a sentence. */
-export async function listenToMidi({ onPress, onRelease, onPedal, onChange }) {
+/**
+ * Listens to all MIDI keyboards, also to those that are connected later; resolves to a sentence. What comes from a
+ * port that `isOurs(name)` is an echo.
+ */
+export async function listenToMidi({ onPress, onRelease, onPedal, onChange }, isOurs = () => false) {
   if (!navigator.requestMIDIAccess) return NO_MIDI;
   let access;
   try {
@@ -157,7 +160,7 @@ export async function listenToMidi({ onPress, onRelease, onPedal, onChange }) {
   let before = [];
   const connect = () => {
     const inputs = [...access.inputs.values()].filter(({ state }) => state !== "disconnected");
-    for (const input of inputs) input.onmidimessage = take;
+    for (const input of inputs) input.onmidimessage = (event) => isOurs(input.name) || take(event);
     const names = inputs.map(({ name }) => name || "unnamed");
     const gone = before.filter((name) => !names.includes(name)).join(", ");
     before = names;

@@ -17,6 +17,7 @@ from app.web.callbacks import jams
 from app.web.callbacks.jams import JamCallbacks, packed
 from app.web.view import View
 from tests.support.bands import model_of
+from tests.support.guarded import client_of, guarded_page
 from tokenization.remi.multitrack import MultitrackRemi
 
 ASKED = {
@@ -159,6 +160,18 @@ def test_what_is_asked_in_vain_is_told_in_one_sentence(room):
     assert [status for status, _ in played(room, later)] == [400, 400, 400, 200]
     assert asyncio.run(room.post("gone", a_request(body=b"{}"))).status_code == 404
     assert asyncio.run(room.post("begin", a_request(body=b"[]"))).status_code == 400
+
+
+def test_what_is_said_to_a_jam_passes_the_guard(tmp_path):
+    with guarded_page(tmp_path, accounts=(("me", "secret"),)) as page:
+        assert client_of(page.guard).post("/jam/gone", json={}).status_code == 401
+    (tmp_path / "open").mkdir()
+    with guarded_page(tmp_path / "open") as page:
+        client = client_of(page.guard)
+        assert client.post("/jam/gone", json={}).json()["error"] == "The jam has ended."
+        foreign = {"origin": "http://other.example"}
+        assert client.post("/jam/gone", json={}, headers=foreign).status_code == 403
+        assert client.post("/jam/gone", json="x" * 5000).status_code == 413
 
 
 def test_a_jam_becomes_a_result_with_its_settings(room):

@@ -5,6 +5,8 @@ import { make } from "../dom.js";
 import { BEND, FIRST_CHANNEL, ON, WIDTH, rowsOf } from "./score.js";
 
 const AHEAD = 0.12; // seconds by which messages are handed to the browser before they sound
+const LEAP_MS = 50; // more is no leap of the clock of the sound: it has stopped, or was moved
+const DRIFT_MS = 0.02; // by which it may be slower in each step
 const JUMP = 0.25; // seconds by which the position has moved if it was moved by hand
 const CLOCKS = 24; // of MIDI in a quarter note
 const [CLOCK, START, CONTINUE, STOP, PLACE] = [0xf8, 0xfa, 0xfb, 0xfc, 0xf2];
@@ -21,6 +23,7 @@ export class MidiOut {
   ends = []; // [second of the piece, channel, pitch] of notes that sound
   until = 0; // second of the piece up to which all was sent
   isRunning = false;
+  began = 0; // time of the page at which the piece began, in milliseconds
 
   /** Asks for the ports and puts their list in place of a button; null if there is none, or it is not allowed. */
   static async of(sound, button, onError) {
@@ -43,7 +46,8 @@ export class MidiOut {
     access.addEventListener?.("statechange", () => {
       const { port } = this;
       this.fill();
-      if (!port || port.state !== "disconnected") return;
+      if (port?.state !== "disconnected") return;
+      this.port = null;
       this.choose("");
       onError(`${port.name} was unplugged: the browser sounds again.`);
     });
@@ -82,10 +86,19 @@ export class MidiOut {
     });
   }
 
-  send(data, second = this.sound.position) {
-    const { told } = this.sound.synth;
-    const wait = (second - this.sound.position) / (told.rate || 1);
-    this.port?.send(data, performance.now() + 1000 * Math.max(0, wait));
+  send(data, second) {
+    const time = second === undefined ? 0 : this.began + (1000 * second) / this.rate;
+    if (this.port?.state !== "disconnected") this.port?.send(data, Math.max(performance.now(), time));
+  }
+
+  get rate() {
+    return this.sound.synth.told.rate || 1;
+  }
+
+  /** Reads the clock of the sound, which advances in leaps: the earliest beginning is the right one. */
+  readClock(position) {
+    const began = performance.now() - (1000 * position) / this.rate;
+    this.began = Math.abs(began - this.began) < LEAP_MS ? Math.min(this.began + DRIFT_MS, began) : began;
   }
 
   key(pitch, velocity) {
@@ -98,6 +111,7 @@ export class MidiOut {
     const { isPlaying, position, tempo } = sound;
     if (!this.port || !isPlaying) return this.halt();
     if (this.isRunning && (position < this.until - AHEAD - JUMP || position > this.until + JUMP)) this.halt();
+    this.readClock(position);
     if (!this.isRunning) this.start(position);
     const stop = position + AHEAD;
     if (stop <= this.until) return;
@@ -131,9 +145,9 @@ export class MidiOut {
   start(position) {
     [this.isRunning, this.until] = [true, position];
     const sixteenth = Math.round(4 * this.sound.tempo.beatAt(position));
-    if (sixteenth < 1) return this.send([START]);
-    this.send([PLACE, sixteenth & 127, (sixteenth >> 7) & 127]);
-    this.send([CONTINUE]);
+    if (sixteenth < 1) return this.send([START], position);
+    this.send([PLACE, sixteenth & 127, (sixteenth >> 7) & 127], position);
+    this.send([CONTINUE], position);
   }
 
   halt() {
