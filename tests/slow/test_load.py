@@ -28,8 +28,7 @@ pytestmark = [*MARKS, pytest.mark.skipif(sys.platform != "linux", reason="reads 
 def test_many_users_get_no_error_but_busy_and_leave_no_memory(tmp_path):
     """Twenty-four users for 75 seconds; memory is measured ten minutes later.
 
-    Run it in the foreground, as a shell's background jobs ignore Ctrl+C, and with
-    `-o faulthandler_timeout=1800`, as every test ends after ten minutes by default.
+    Run it with `-o faulthandler_timeout=1800`, as every test ends after ten minutes by default.
     """
     log = tmp_path / "log.txt"
     with program(log) as page:

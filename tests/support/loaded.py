@@ -13,6 +13,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import httpx
@@ -59,7 +60,14 @@ def program(log: Path, *options: str, temporary: Path | None = None) -> Iterator
     command = [sys.executable, "-m", "app", "ui", "--port", str(port), *options]
     environment = os.environ | ({"TMPDIR": str(temporary)} if temporary else {})
     with log.open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            # a shell's background jobs ignore Ctrl+C
+            preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )
         address = f"http://127.0.0.1:{port}/"
         try:
             wait_until(lambda: process.poll() is not None or is_up(address))
