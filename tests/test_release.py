@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import subprocess
+import sys
 
 import pytest
 
@@ -30,6 +31,7 @@ FILES = {
     "CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- One.\n\n## [0.2.0] - 2026\n",
     ".ci/run": "mkdir -p docs/build/site && echo page > docs/build/site/index.html\n",
 }
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="releases need bash")
 NEEDS = pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("build", "cyclonedx_py"))), reason="needs release"
 )
