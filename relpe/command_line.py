@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import io
 import os
 import re
 import sys
@@ -28,8 +29,11 @@ CLOSED_PIPE = 128 + 13
 def quiet_in_pipes() -> Iterator[None]:
     """End quietly with `CLOSED_PIPE` once the reader of the output has gone, as in `| head`.
 
-    The signal itself would also end servers whose clients go away.
+    The signal itself would also end servers whose clients go away. Characters that the output does
+    not have, as in file names or on Windows, are escaped.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import io
 import logging
 import os
 import sys
@@ -45,8 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal's number if a signal ended the run, or if nobody reads its output any more.
     """
     options = _parser().parse_args(arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be UTF-8
-        sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
     code = 2
     try:

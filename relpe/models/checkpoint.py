@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import shlex
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -125,6 +127,9 @@ def _shard_names(count: int) -> list[str]:
     return [f"model-{index + 1}-of-{count}.safetensors" for index in range(count)]
 
 
+_LOG = logging.getLogger(__name__)
+_FORMER = {"piano": "relpe", "groove": "relpe"}
+"""Names of released models of 1.0, and of the models in their place once they are gone."""
 _PLACES = (Path(__file__).parents[2] / "checkpoints", Path(__file__).parents[1] / "_checkpoints")
 
 
@@ -152,10 +157,26 @@ def find_checkpoint(name_or_folder: str | Path) -> Path:
 
 
 def released_model(name: str) -> Path | None:
-    """Folder of a model installed with the project; None if there is none of this name."""
-    if name not in released_models():
+    """Folder of a model installed with the project; None if there is none of this name.
+
+    Names of version 1.0 are understood until 2.0.
+    """
+    installed = released_models()
+    if name not in installed and _FORMER.get(name) in installed:
+        name = _successor(name)
+    if name not in installed:
         return None
     return next(place / name for place in _PLACES if (place / name / "model.json").is_file())
+
+
+@cache
+def _successor(name: str) -> str:
+    """Return the name of the model in the place of a former one, and say so once."""
+    new = _FORMER[name]
+    _LOG.warning(
+        "the model %r is now %r; use the new name, as 2.0 will not know the old one", name, new
+    )
+    return new
 
 
 def released_models() -> list[str]:

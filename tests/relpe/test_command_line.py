@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from relpe.command_line import CLOSED_PIPE, Parser, add_options, given_options
+from relpe.command_line import CLOSED_PIPE, Parser, add_options, given_options, quiet_in_pipes
 
 
 @pytest.mark.parametrize(
@@ -110,3 +111,12 @@ def test_options_of_a_dataclass_have_its_names_types_defaults_and_docstrings():
     ):
         assert line in text
     assert text.endswith("--quick be quick")
+
+
+def test_characters_that_the_output_does_not_have_are_escaped(monkeypatch):
+    """As in pipes on Windows."""
+    written = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    with quiet_in_pipes():
+        sys.stdout.write("Größe, 音")
+    assert written.getvalue().decode("cp1252") == "Größe, \\u97f3"

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import socket
-import subprocess
 import threading
-import time
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import httpx
@@ -19,9 +14,8 @@ from app.web.guard import Guard, Hosts
 from app.web.guard.answers import policy, respond
 from app.web.guard.port import served
 from app.web.guard.routes import Route
-from tests.support.paths import ROOT
+from tests.support.loaded import CADDY, caddy_before, free_port
 
-CADDY = shutil.which("caddy")
 LARGEST = 100_000
 PATIENCE = 60.0
 """Seconds until a test gives up."""
@@ -40,11 +34,6 @@ class Proxied(NamedTuple):
     port: int
     heard: threading.Event
     """Set by a test that has received the first part of a stream."""
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -77,35 +66,11 @@ def proxied(tmp_path_factory):
         modules=(),
     )
     folder = tmp_path_factory.mktemp("caddy")
-    with served(guard, "127.0.0.1", free_port()) as address, caddy_before(address, folder) as port:
+    with (
+        served(guard, "127.0.0.1", free_port()) as address,
+        caddy_before(address, folder, LARGEST) as port,
+    ):
         yield Proxied(f"http://127.0.0.1:{port}", port, heard)
-
-
-@contextmanager
-def caddy_before(address, folder):
-    """Runs Caddy in front of a page until the end of the block; yields its port."""
-    port = free_port()
-    settings = {
-        "RELPE_SITE": f"http://127.0.0.1:{port}",
-        "RELPE_PAGE": address.removeprefix("http://").rstrip("/"),
-        "RELPE_MAX_BODY": f"{LARGEST}",
-        "HOME": str(folder),
-    }
-    command = [str(CADDY), "run", "--adapter", "caddyfile", "--config", ROOT / "deploy/Caddyfile"]
-    with (folder / "log.txt").open("w") as log:
-        process = subprocess.Popen(command, env=os.environ | settings, stdout=log, stderr=log)
-    try:
-        while True:
-            assert process.poll() is None, (folder / "log.txt").read_text()
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(PATIENCE)
 
 
 def test_the_page_answers_with_its_own_name_and_the_address_of_the_client(proxied):

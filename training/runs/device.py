@@ -134,7 +134,7 @@ def memory_in_use(device: torch.device) -> dict[str, float]:
     memory: dict[str, float] = {}
     pages = Path("/proc/self/statm")
     if pages.exists():
-        resident = int(pages.read_text().split()[1])
+        resident = int(pages.read_text("ascii").split()[1])
         memory["memory_gib"] = resident * os.sysconf("SC_PAGE_SIZE") / 2**30
     if device.type == "cuda":
         memory["gpu_memory_gib"] = torch.cuda.memory_reserved(device) / 2**30

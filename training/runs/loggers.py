@@ -165,7 +165,7 @@ class WandbLog(Log):
         self._run = wandb.init(
             dir=str(folder),
             name=folder.name,
-            id=named.read_text(),
+            id=named.read_text("utf-8"),
             resume="allow",
             config=config,
         )

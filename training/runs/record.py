@@ -259,7 +259,7 @@ def describe_segment(
 def _machine(arithmetic: Arithmetic) -> str:
     """Return the processor with its model (on Linux), number of CPUs and GPU, in one line."""
     listed = Path("/proc/cpuinfo")
-    lines = listed.read_text().splitlines() if listed.exists() else []
+    lines = listed.read_text("utf-8").splitlines() if listed.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     parts = [f"{platform.machine()} ({models[0]})" if models else platform.machine()]
     parts.append(f"{os.cpu_count()} CPUs")

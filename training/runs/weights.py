@@ -70,7 +70,7 @@ def load_decoder(model: str | Path, weights: str = "best") -> tuple[Decoder, Ori
     folder = Path(model)
     if not is_run(folder):
         decoder = load_model(model)
-        description = json.loads((find_checkpoint(model) / "model.json").read_text())
+        description = json.loads((find_checkpoint(model) / "model.json").read_text("utf-8"))
         return decoder, Origin(", ".join(description["weights"]), digest(decoder))
     decoder, origin = load_run(folder, weights)
     if not isinstance(decoder, Decoder):

@@ -131,7 +131,7 @@ class Calls:
         facts: dict[str, object] = {
             "seed": options.seed,
             "settings": settings,
-            "replay": [json.loads(path.read_text()) for path in again],
+            "replay": [json.loads(path.read_text("utf-8")) for path in again],
         }
         return paths, facts | ({"alert": alert} if alert else {})
 
