@@ -45,7 +45,7 @@ def wait_for_server(address: str) -> None:
 
 
 def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, float, float]:
-    """Seconds until the page is drawn, from upload to report, click to first note, upload to card."""
+    """Seconds to the page, and from its file to the report, click to first note, file to card."""
     begin = time.perf_counter()
     page.goto(address)
     page.wait_for_selector(".player-roll")
