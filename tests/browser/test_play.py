@@ -52,6 +52,7 @@ def play(page, name):
 
 
 def listen(page, bars=8):
+    page.expert()
     page.set_length(bars)
     page.get_by_label("Listen while it is written").check()
     page.go.click()
