@@ -90,7 +90,7 @@ def sentence(text: str) -> str:
 def _sheet(sheet: LeadSheet) -> str:
     """Key, form, and a chart of the chords with a row for four bars; empty without chords."""
     rows = list(islice(sheet.rows(), _MOST_CHART_ROWS))
-    if not rows or not sheet.key:
+    if not rows:
         return ""
     form = " ".join(phrase.letter for phrase in sheet.phrases[:_MOST_LETTERS])
     form += " …" * (len(sheet.phrases) > _MOST_LETTERS)
@@ -102,10 +102,9 @@ def _sheet(sheet: LeadSheet) -> str:
     )
     left = len(sheet.chords) - (rows[-1].first_bar - 1 + len(rows[-1].bars))
     more = f"<p>and {plural(left, 'more bar')}</p>" if left else ""
-    return (
-        f"<p class='form'>Key <b>{sheet.key}</b>{form and f' · Form <b>{form}</b>'}</p>"
-        f"<div class='chart'><table>{body}</table>{more}</div>"
-    )
+    facts = {"Key": sheet.key, "Form": form}
+    line = " · ".join(f"{name} <b>{text}</b>" for name, text in facts.items() if text)
+    return f"<p class='form'>{line}</p><div class='chart'><table>{body}</table>{more}</div>"
 
 
 def _tracks(upload: Upload) -> tuple[str, str]:
