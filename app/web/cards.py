@@ -171,7 +171,8 @@ def small_roll(frame: Frame, row: VariationFrame) -> str:
             for on, size, pitch in notes[:: len(every) // _MOST_NOTES + 1]
         )
         paths.append(f"<path class='{kind}' d='{bars}'/>")
-    return f"<svg viewBox='0 0 160 40' aria-hidden='true'>{''.join(paths)}</svg>"
+    shape = "viewBox='0 0 160 40' preserveAspectRatio='none'"
+    return f"<svg {shape} aria-hidden='true'>{''.join(paths)}</svg>"
 
 
 def _notes(tracks: Sequence[TrackFrame]) -> list[list[int]]:

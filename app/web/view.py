@@ -30,7 +30,7 @@ READING_NOW = "<p>The file is being read.</p>"
 ONLY_PROMPT = tuple(name for name in OF_PROMPT if OPTIONS[name].widget)
 """The options with a widget that are of use beside a piece only."""
 WITHOUT_PIECE = "Of use beside a piece that is continued."
-OF_THE_SELECTION = "The selected bars have a length of their own."
+OF_THE_SELECTION = "As many as are selected."
 
 
 def session_of(request: gr.Request) -> str:

@@ -13,13 +13,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from benchmarks.timing import run
 
@@ -46,29 +44,8 @@ def wait_for_server(address: str) -> None:
     raise TimeoutError(f"{address} does not answer")
 
 
-@contextmanager
-def page_and_browser(port: int) -> Iterator[tuple[str, Browser]]:
-    """Start the page with the released models, and Chromium; yields the address and the browser."""
-    address = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "relpe", "ui", "--port", str(port)]
-    with (
-        subprocess.Popen(command, stderr=subprocess.DEVNULL) as server,
-        sync_playwright() as driver,
-    ):
-        try:
-            wait_for_server(address)
-            yield (
-                address,
-                driver.chromium.launch(
-                    executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
-                ),
-            )
-        finally:
-            server.terminate()
-
-
 def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, float, float]:
-    """Return seconds: until drawn; upload to report; click to first note; upload to card."""
+    """Return seconds to the page; from its file to the report, click to first note, file to card."""
     begin = time.perf_counter()
     page.goto(address)
     page.wait_for_selector(".player-roll")
@@ -85,25 +62,37 @@ def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, flo
 
 def main(prompt: Path = Path("examples/ballad.mid"), visits: int = 5, port: int = 7871) -> None:
     """Print the median of each wait."""
+    address = f"http://127.0.0.1:{port}"
     begin = time.perf_counter()
-    with page_and_browser(port) as (address, browser):
-        print("wait,seconds")
-        print(f"from the command to a page that answers,{time.perf_counter() - begin:.2f}")
-        waits = []
-        for _ in range(visits):
-            page = browser.new_page()
-            page.set_default_timeout(PATIENCE)
-            waits.append(one_visit(page, address, prompt))
-            page.close()
-            time.sleep(1)
-        names = (
-            "page drawn",
-            "from the upload to its facts",
-            "from the click to the first note",
-            "from the upload to a kept continuation of 16 bars",
-        )
-        for name, seconds in zip(names, zip(*waits, strict=True), strict=True):
-            print(f"{name},{statistics.median(seconds):.2f}")
+    command = [sys.executable, "-m", "relpe", "ui", "--port", str(port)]
+    with (
+        subprocess.Popen(command, stderr=subprocess.DEVNULL) as server,
+        sync_playwright() as driver,
+    ):
+        try:
+            wait_for_server(address)
+            print("wait,seconds")
+            print(f"from the command to a page that answers,{time.perf_counter() - begin:.2f}")
+            browser = driver.chromium.launch(
+                executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
+            )
+            waits = []
+            for _ in range(visits):
+                page = browser.new_page()
+                page.set_default_timeout(PATIENCE)
+                waits.append(one_visit(page, address, prompt))
+                page.close()  # ends the job
+                time.sleep(1)
+            names = (
+                "page drawn",
+                "from the upload to its facts",
+                "from the click to the first note",
+                "from the upload to a kept continuation of 16 bars",
+            )
+            for name, seconds in zip(names, zip(*waits, strict=True), strict=True):
+                print(f"{name},{statistics.median(seconds):.2f}")
+        finally:
+            server.terminate()
 
 
 if __name__ == "__main__":

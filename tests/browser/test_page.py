@@ -246,10 +246,11 @@ def test_the_tracks_of_prompt_and_new_music_are_chosen_in_a_table(page):
 
 
 def test_a_piece_from_nothing_is_kept_discarded_or_ended_with_its_tab(page, model):
-    model.speed = 5.0  # slow enough for a slow browser
+    model.speed = 5.0
     page.set_length(32)
     page.go.click()
     page.wait_for_function("/Bar [3-9] of 32/.test(document.body.innerText)")
+    model.speed = 0.5  # slow enough for a slow browser
     page.button("Stop and keep").click()
     page.phase("done")
     _, midi = page.downloaded()
@@ -262,8 +263,10 @@ def test_a_piece_from_nothing_is_kept_discarded_or_ended_with_its_tab(page, mode
     page.button("Stop and discard").click()
     page.phase("done")
     assert page.downloaded()[1] == midi
+    model.speed = 5.0
     page.go.click()
     page.wait_for_function("/Bar [2-9] of 32/.test(document.body.innerText)")
+    model.speed = 0.5
     before = len(model.ended)
     page.goto("about:blank")
     for _ in range(600):

@@ -18,6 +18,7 @@ SONG = write_midi(band(bars=6))
 def fit(page):
     """Shows the whole piece."""
     page.part("zoom-fit").click()
+    page.part("stage").evaluate("node => node.scrollIntoView({ block: 'center' })")  # on a phone
     page.wait_for_timeout(800)
 
 

@@ -57,7 +57,7 @@ def program(log: Path, *options: str, temporary: Path | None = None) -> Iterator
     system's folder.
     """
     port = free_port()
-    command = [sys.executable, "-m", "app", "ui", "--port", str(port), *options]
+    command = [sys.executable, "-m", "relpe", "ui", "--port", str(port), *options]
     environment = os.environ | ({"TMPDIR": str(temporary)} if temporary else {})
     with log.open("w") as output:
         process = subprocess.Popen(

@@ -154,11 +154,6 @@ def build_music_tab(models: Models) -> MusicWidgets:
         left |= _of_section("left", ["variations"])
         with gr.Accordion("Expert", open=False, elem_classes="expert"):
             model = _model(models)
-            listen = gr.Checkbox(
-                label="Listen while it is written",
-                info="Bars are played as soon as they can be without a gap.",
-                elem_id="write-listen",
-            )
             with gr.Row(elem_classes="seed"):
                 expert = _of_section("expert", ["seed"])
                 dice = gr.Button("Roll the dice", elem_classes="dice")
@@ -166,6 +161,12 @@ def build_music_tab(models: Models) -> MusicWidgets:
                     True, label="new each time", container=False, elem_classes="fresh"
                 )
             expert |= _of_section("expert", [name for name in FORM if name != "seed"])
+        # Gradio leaves out what is folded until it is unfolded, and a recording ticks this one
+        listen = gr.Checkbox(
+            label="Listen while it is written",
+            info="Bars are played as soon as they can be without a gap.",
+            elem_id="write-listen",
+        )
         over = _of_section("over", FORM, render=False)
         widgets = {**left, **over, **expert}
         options = {name: widgets[name] for name in FORM}

@@ -100,4 +100,5 @@ def test_gradio_sees_the_request_of_each_callback(calls):
     ("text", "values"), [('{"first": 1}', {"first": 1}), ("[", {}), (None, {})]
 )
 def test_a_choice_is_sent_as_text(text, values):
-    assert from_text(lambda event, _: (values_of(event),))(text, SOMEONE) == (values,)
+    answer = from_text(lambda event, _: (values_of(event),))
+    assert answer(text, SOMEONE) == (values,)  # pyright: ignore[reportArgumentType]

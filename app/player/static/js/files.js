@@ -21,6 +21,7 @@ export class Files {
       this.open(isOpen, isOpen && event.detail === 0 ? 0 : undefined); // by a key: focus the first entry
     });
     this.more.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") this.open(false);
       if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
       event.preventDefault();
       this.open(true, event.key === "ArrowDown" ? 0 : -1);

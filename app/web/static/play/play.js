@@ -9,7 +9,7 @@ import { Tones } from "./tones.js";
 
 const AHEAD = 0.25; // seconds by which clicks are scheduled before they sound
 const TICK_MS = 50;
-const PATIENCE_MS = 30_000; // for the upload of a take
+const PATIENCE_MS = 120_000; // for the upload of a take
 const HOW = "Play with the mouse or a finger, the keys A to ', or a MIDI keyboard.";
 
 const counted = (amount, what) => `${amount} ${what}${amount === 1 ? "" : "s"}`;
