@@ -153,7 +153,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     """Each writes the same file."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    with served(tmp_path / "music", speed=200.0) as page:
+    with served(tmp_path, speed=200.0) as page:
         text = PAGE.read_text("utf-8").replace(f"{DEFAULT_ADDRESS}/", page.address)
         blocks = re.findall(r"```(?:python|sh|js)\n(.*?)```", text, re.DOTALL)
         code, command, script = (block for block in blocks if "/v1/" in block)
