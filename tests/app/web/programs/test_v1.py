@@ -112,7 +112,7 @@ def test_calls_need_the_login_by_cookie_or_password(tmp_path):
     with guarded_page(tmp_path, accounts=(ACCOUNT,)) as page, client_of(page.guard) as client:
 
         def status(*account):
-            other = {"auth": account} if account else {}
+            other: dict[str, Any] = {"auth": account} if account else {}
             return client.post("/v1/inspect", files=prompt(), **other).status_code
 
         form = {"username": ACCOUNT[0], "password": ACCOUNT[1]}
