@@ -24,6 +24,8 @@ from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.slow
 
+MOST_BYTES = 60_000_000
+"""Maximum size of the wheel, which has the models and examples."""
 HOOK = """
 import sys
 
@@ -96,6 +98,7 @@ def installed(tmp_path_factory):
     options = ["--no-deps", "--no-build-isolation", "--wheel-dir", folder]
     run(*pip, "wheel", *options, ROOT, folder=folder)
     (wheel,) = folder.glob("relpe-*.whl")
+    assert wheel.stat().st_size < MOST_BYTES
     venv.create(folder / "venv", with_pip=False)
     variables = {"base": str(folder / "venv"), "platbase": str(folder / "venv")}
     found = Installed(

@@ -15,6 +15,7 @@ from functools import partial
 from hmac import compare_digest
 from pathlib import Path
 from secrets import token_urlsafe
+from typing import cast
 from urllib.parse import urlsplit
 
 import fastapi
@@ -190,10 +191,9 @@ def _account_of(app: App, cookies: Mapping[str, str]) -> str | None:
 
 def _cookie_of(app: App, account: str, password: str) -> str | None:
     """Return the cookie of a login with a password, or None if it is wrong."""
-    passwords = app.auth if isinstance(app.auth, dict) else {}
-    if account not in passwords:
-        return None
-    if not compare_digest(passwords[account].encode(), password.encode()):
+    passwords = cast("dict[str, str]", app.auth)  # Gradio makes it of the list of accounts
+    right = passwords.get(account)
+    if right is None or not compare_digest(right.encode(), password.encode()):
         return None
     token = next((token for token, name in app.tokens.items() if name == account), "")
     token = token or token_urlsafe(16)

@@ -45,7 +45,7 @@ def wait_for_server(address: str) -> None:
 
 
 def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, float, float]:
-    """Return seconds to the page; from its file to the report, click to first note, file to card."""
+    """Return seconds to the page, and from file to report, click to first note, file to card."""
     begin = time.perf_counter()
     page.goto(address)
     page.wait_for_selector(".player-roll")

@@ -332,7 +332,9 @@ def passage_of(sent: Mapping[str, object], upload: Upload) -> Passage:
         int(number_of(name, sent[name], (least, _LAST_BAR[1])))
         for name, least in (("first_bar", 1), ("last_bar", 0))
     )
-    tracks, rest, instrument = (str(sent[name] or "") for name in ("tracks", "rest", "instrument"))
+    tracks, rest, instrument = (
+        str(sent.get(name) or "") for name in ("tracks", "rest", "instrument")
+    )
     try:
         return Passage(
             first_bar=first,

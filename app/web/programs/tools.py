@@ -10,7 +10,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import gradio as gr
 from anyio import CapacityLimiter, to_thread
@@ -86,9 +86,11 @@ def _type_of(name: str) -> tuple[Any, Any]:
     return kind, Field(option.default, description=text, **bounds)
 
 
-def _arguments(title: str, names: tuple[str, ...], **others: tuple[Any, Any]) -> type[Arguments]:
+def _arguments(title: str, names: tuple[str, ...], **others: Any) -> type[Arguments]:  # noqa: ANN401
     """Return typed arguments. Programs call again, with another seed, for another variation."""
-    fields = {name: _type_of(name) for name in names if name not in ("prompt", "variations")}
+    fields: dict[str, Any] = {
+        name: _type_of(name) for name in names if name not in ("prompt", "variations")
+    }
     return create_model(title, __base__=Arguments, **(fields | others))
 
 
@@ -99,7 +101,7 @@ def _music(
 
     def run(calls: Calls, request: gr.Request, sent: Mapping[str, object]) -> Answered:
         paths, facts = call(calls, request, sent)
-        (settings,) = facts.pop("settings")
+        (settings,) = cast("list[str]", facts.pop("settings"))
         del facts["replay"]
         return Answered(facts | {"settings": settings}, Path(paths[0]))
 
@@ -112,14 +114,6 @@ def _inspect(calls: Calls, _: gr.Request, sent: Mapping[str, object]) -> Answere
 
 def _render(calls: Calls, request: gr.Request, sent: Mapping[str, object]) -> Answered:
     return Answered({}, Path(calls.render(sent["prompt"], request)))
-
-
-def _accompany(calls: Calls, request: gr.Request, sent: Mapping[str, object]) -> Answer:
-    return calls.fill(request, {**sent, "tracks": "", "rest": ""})
-
-
-def _fill(calls: Calls, request: gr.Request, sent: Mapping[str, object]) -> Answer:
-    return calls.fill(request, {**sent, "instrument": ""})
 
 
 def _summary(call: Callable[..., object]) -> str:
@@ -136,12 +130,12 @@ TOOLS = {
     "fill": Tool(
         "Write some bars and tracks of a MIDI file again.",
         _arguments("Fill", (*_WRITTEN, "tracks", "rest")),
-        *("prompt", "midi", _music(_fill)),
+        *("prompt", "midi", _music(Calls.fill)),
     ),
     "accompany": Tool(
         f"{COMMANDS['accompany'].help.capitalize()}.",
         _arguments("Accompany", ("instrument", *_WRITTEN)),
-        *("prompt", "midi", _music(_accompany)),
+        *("prompt", "midi", _music(Calls.fill)),
     ),
     "generate": Tool(
         _summary(Calls.generate),

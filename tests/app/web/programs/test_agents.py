@@ -149,5 +149,6 @@ def test_the_command_serves_agents_on_standard_input(tmp_path):
     command = ["-m", "relpe", "mcp", "--model", "piano", "--output-dir", str(tmp_path)]
     server = StdioServerParameters(command=sys.executable, args=command, cwd=ROOT)
     midi = (ROOT / "examples" / "ballad.mid").read_bytes()
-    _, answers = session(stdio_client(server), *chain(midi)[:3], chain(midi)[4])
+    _, answers = session(stdio_client(server), *chain(midi))
+    check_chain(answers, Path)
     assert Path(answers[0]["midi"]).is_relative_to(tmp_path)

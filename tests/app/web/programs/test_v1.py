@@ -9,6 +9,7 @@ import subprocess
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import gradio as gr
 import pytest
@@ -111,9 +112,10 @@ def test_calls_need_the_login_by_cookie_or_password(tmp_path):
     with guarded_page(tmp_path, accounts=(ACCOUNT,)) as page, client_of(page.guard) as client:
 
         def status(*account):
-            return client.post("/v1/inspect", files=prompt(), auth=account or None).status_code
+            other: dict[str, Any] = {"auth": account} if account else {}
+            return client.post("/v1/inspect", files=prompt(), **other).status_code
 
-        form = dict(zip(("username", "password"), ACCOUNT, strict=True))
+        form = {"username": ACCOUNT[0], "password": ACCOUNT[1]}
         browser = client_of(page.guard)
         assert browser.post("/login", data=form).status_code == 200
         assert browser.post("/v1/inspect", files=prompt()).status_code == 200
@@ -140,7 +142,7 @@ def test_a_call_is_cancelled_when_its_client_has_gone():
 
     async def run():
         with pytest.raises(gr.Error, match="has gone"):
-            await _unless_gone(SimpleNamespace(receive=gone), call())
+            await _unless_gone(cast("Any", SimpleNamespace(receive=gone)), cast("Any", call()))
         await asyncio.sleep(0)
 
     asyncio.run(run())
@@ -153,7 +155,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch, capsys):
     """Each writes the same file."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
-    with served(tmp_path / "music", speed=200.0) as page:
+    with served(tmp_path, speed=200.0) as page:
         text = PAGE.read_text("utf-8").replace(f"{DEFAULT_ADDRESS}/", page.address)
         blocks = re.findall(r"```(?:python|sh|js)\n(.*?)```", text, re.DOTALL)
         code, command, script = (block for block in blocks if "/v1/" in block)
