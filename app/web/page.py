@@ -214,10 +214,6 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
     _on(action.stop.click, calls.jobs.stop_job)
     _on(action.discard.click, calls.jobs.discard, None, view)
 
-    timing = [options["bars"], form.unit, options["variations"], options["study"]]
-    for widget in timing:
-        estimate, given = calls.settings.estimate, [action.go, action.estimate]
-        _on(widget.change, estimate, timing, given, last_only=True, checked=False)
     planned = [form.unit if name == "unit" else options[name] for name in PLANNED]
     for widget in planned:
         _on(widget.change, calls.settings.plan, planned, view, last_only=True, checked=False)

@@ -135,15 +135,18 @@ class View:
         return (gr.skip(),) * (12 + len(OVER) + len(ONLY_PROMPT))
 
     def planned(self, session: Session, bars: int | None = None) -> tuple[object, ...]:
-        """Return the values of the player and of the fields over the roll only.
+        """Return the values that depend on what is asked.
 
-        With `bars`, also the length, which has grown to them.
+        They are the player, the button that begins a job, the time that it takes, and the fields
+        over the roll. With `bars`, also the length, which has grown to them.
         """
         length: list[object] = [gr.skip(), gr.skip()]
         if bars is not None:
             length = [length_slider(MusicOptions(bars=bars)), gr.Radio(value="bars")]
-        others, skipped = [gr.skip()] * 9, [gr.skip()] * len(ONLY_PROMPT)
-        return self.player(session), *others, *self._over(session.work), *length, *skipped
+        work, skip = session.work, gr.skip()
+        action = gr.Button(self.verb(work)), skip, skip, skip, self.estimate(work)
+        before, after = [self.player(session), *[skip] * 4], [skip] * len(ONLY_PROMPT)
+        return *before, *action, *self._over(work), *length, *after
 
     def player(self, session: Session, alert: str = "") -> dict[str, object]:
         """Return the value of the player."""

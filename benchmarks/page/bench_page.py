@@ -17,7 +17,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.timing import run
 
@@ -60,6 +60,26 @@ def one_visit(page: Page, address: str, prompt: Path) -> tuple[float, float, flo
     return opened - begin, read - opened, heard - read, time.perf_counter() - opened
 
 
+def first_load(browser: Browser, address: str) -> tuple[float, float]:
+    """Seconds until the page can be used at 1 Mbit/s, and kB that a new browser receives."""
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+    slow = {"latency": 40, "downloadThroughput": 125_000, "uploadThroughput": 125_000}
+    session.send("Network.emulateNetworkConditions", {"offline": False, **slow})
+    sizes: list[int] = []
+    session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
+    begin = time.perf_counter()
+    page.goto(address)
+    page.wait_for_selector("#controls .go-music")
+    page.wait_for_selector(".player.example [data-part=play]:enabled")
+    seconds = time.perf_counter() - begin
+    page.wait_for_timeout(3000)  # what comes after it
+    page.close()
+    return seconds, sum(sizes) / 1000
+
+
 def main(prompt: Path = Path("examples/ballad.mid"), visits: int = 5, port: int = 7871) -> None:
     """Print the median of each wait."""
     address = f"http://127.0.0.1:{port}"
@@ -76,6 +96,8 @@ def main(prompt: Path = Path("examples/ballad.mid"), visits: int = 5, port: int 
             browser = driver.chromium.launch(
                 executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
             )
+            seconds, size = first_load(browser, address)
+            print(f"first load of {size:.0f} kB at 1 Mbit/s,{seconds:.2f}")
             waits = []
             for _ in range(visits):
                 page = browser.new_page()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from app.compose.options import MusicOptions
+from app.web.callbacks.settings import PLANNED
 from app.web.tabs.music import FORM
 
 SOMEONE = SimpleNamespace(session_hash="someone", username=None, client=None)
@@ -85,6 +86,12 @@ def begin(calls, who=SOMEONE, variation=0, **changed):
     """Begins a job; returns its seed and the view."""
     seed, *view = calls.jobs.begin(who, variation, *(VALUES | changed).values())
     return seed, seen(view)
+
+
+def planned(calls, **changed):
+    """The view after a field of the form has changed."""
+    values = VALUES | changed
+    return seen(calls.settings.plan(SOMEONE, *(values[name] for name in PLANNED)))
 
 
 def filled_form(calls, who=SOMEONE):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from app.audio.synth.soundfont import SoundError
@@ -33,16 +32,27 @@ class FileCallbacks:
 
         `without` are the ids of tracks that are left out of a sound.
         """
-        with _answered() as answer:
-            job, variation, asked = _checked(request)
-            kind, without = asked.get("kind"), asked.get("without") or []
-            if not isinstance(kind, str):
-                raise LookupError(f"kind is {short(kind)}, expected one such as midi")
-            if not isinstance(without, list) or not all(isinstance(n, int) for n in without):
-                raise LookupError(f"without is {short(without)}, expected a list of track ids")
-            path = self._studio.file(self._opened(job), variation, kind, frozenset(without))
-            answer["path"] = path.as_posix()
-        return answer
+        try:
+            return {"path": self._path(request).as_posix()}
+        except (BusyError, DiskError) as error:
+            return {"error": f"{error}."}
+        except (LookupError, SoundError) as error:
+            text = str(error.args[0]) if error.args else "there is no such file"
+            return {"error": f"The file is not available: {text}."}
+        except Exception:  # noqa: BLE001 - shown by the player, and logged
+            _log.exception("a file could not be made")
+            return {"error": BROKEN}
+
+    def _path(self, request: object) -> Path:
+        """Return the file of a request. Raises LookupError if it is malformed, or there is none."""
+        asked: dict[str, Any] = request if isinstance(request, dict) else {}
+        job, variation, kind = (asked.get(name) for name in ("job", "variation", "kind"))
+        without = asked.get("without") or []
+        if not (isinstance(job, str) and isinstance(kind, str) and type(variation) is int):
+            raise LookupError(f"found {short(request)}, expected job, variation and kind")
+        if not isinstance(without, list) or not all(isinstance(n, int) for n in without):
+            raise LookupError(f"without is {short(without)}, expected a list of track ids")
+        return self._studio.file(self._opened(job), variation, kind, frozenset(without))
 
     def _opened(self, job: str) -> str:
         """Return the id of a job; an example of the empty page becomes a job when it is played."""
@@ -54,30 +64,3 @@ class FileCallbacks:
                 upload = read_upload(path, MAX_FILE_BYTES, self._studio.models)
                 self._examples[job] = self._studio.opened(job, upload).id
             return self._examples[job]
-
-
-@contextmanager
-def _answered() -> Iterator[dict[str, object]]:
-    """Return an answer to the player; an error becomes its sentence."""
-    answer: dict[str, object] = {}
-    try:
-        yield answer
-    except (BusyError, DiskError) as error:
-        answer["error"] = f"{error}."
-    except (LookupError, SoundError) as error:
-        text = str(error.args[0]) if error.args else "there is no such file"
-        answer["error"] = f"The file is not available: {text}."
-    except Exception:  # noqa: BLE001 - shown by the player, and logged
-        _log.exception("a file could not be made")
-        answer["error"] = BROKEN
-
-
-def _checked(request: object) -> tuple[str, int, dict[str, Any]]:
-    """Return job, variation and all values of a request. Raises LookupError if it is malformed."""
-    if not isinstance(request, dict):
-        raise LookupError(f"found {short(request)}, expected job and variation")
-    asked: dict[str, Any] = request
-    job, variation = asked.get("job"), asked.get("variation")
-    if not isinstance(job, str) or not isinstance(variation, int) or isinstance(variation, bool):
-        raise LookupError(f"found {short(asked)}, expected job and variation")
-    return job, variation, asked

@@ -165,25 +165,6 @@ class SettingsCallbacks:
         labels = ", ".join(widget.label for widget in widgets if widget)
         return f"What was asked of the piece before is cleared: {labels}." if labels else ""
 
-    def estimate(
-        self,
-        length: object,
-        unit: object,
-        variations: object,
-        study: object,
-        request: gr.Request,
-    ) -> tuple[gr.Button, str]:
-        """Return the button that begins a job, and the time it will take; values are as sent."""
-        with self._view.locked(request) as session:
-            work = session.work
-            work.length = None
-            numbers = {"bars": length, "variations": variations, "study": study}
-            if not form_problem(unit, numbers):
-                work.length, work.unit = float(cast("float", length)), str(unit)
-                work.variations = int(cast("int", variations))
-                work.study = float(cast("float", study))
-            return gr.Button(self._view.verb(work)), self._view.estimate(work)
-
     def plan(self, request: gr.Request, *values: object) -> tuple[object, ...]:
         """Call `View.show` with what new bars are asked, after a field has changed; values as sent.
 
@@ -193,7 +174,7 @@ class SettingsCallbacks:
         """
         sent = dict(zip(PLANNED, values, strict=True))
         unit = sent["unit"]
-        numbers = {name: sent[name] for name in ("bars", "distance", "ending")}
+        numbers = {name: sent[name] for name in PLANNED if name not in ("unit", *OVER)}
         with self._view.locked(request) as session:
             work = session.work
             before = {name: getattr(work, name) for name in OVER}
@@ -205,6 +186,8 @@ class SettingsCallbacks:
                 work.length, work.unit = float(cast("float", sent["bars"])), str(unit)
                 work.distance = float(cast("float", sent["distance"]))
                 work.ending = cast("Any", sent["ending"])
+                work.variations = int(cast("int", sent["variations"]))
+                work.study = float(cast("float", sent["study"]))
             if session.asked is not None:
                 return self._view.unchanged
             is_empty = work.frame.get("phase") == "empty"
@@ -254,7 +237,8 @@ class SettingsCallbacks:
 
 ASKED_BY_ROWS = ("bars", "unit", "form", "chords", "distance", "ending")
 """Widgets that the player's rows change, and that its rows show."""
-PLANNED = (*ASKED_BY_ROWS, *(name for name in OVER if name not in ASKED_BY_ROWS))
+_OTHERS = (name for name in OVER if name not in ASKED_BY_ROWS)
+PLANNED = (*ASKED_BY_ROWS, "variations", "study", *_OTHERS)
 """Inputs of `plan`."""
 
 

@@ -55,7 +55,6 @@ FIELDS = (
 class StudyForm(NamedTuple):
     """Widgets of the tab."""
 
-    tab: gr.Tab
     files: gr.File
     asked: list[Any]
     """The widgets of `FIELDS`."""
@@ -68,7 +67,7 @@ class StudyForm(NamedTuple):
 def build_study_tab(models: Sequence[str]) -> StudyForm:
     """Build the tab; `models` are the names that can be chosen."""
     with (
-        gr.Tab("Study", id="study", elem_id="study-tab", render_children=True) as tab,
+        gr.Tab("Study", id="study", elem_id="study-tab", render_children=True),
         gr.Row(elem_id="study"),
     ):
         with gr.Column(elem_classes="study-form"):
@@ -130,7 +129,7 @@ def build_study_tab(models: Sequence[str]) -> StudyForm:
             apply_default_css=False,
             js_on_load=SCRIPTS.script("study.js"),
         )
-    return StudyForm(tab, files, [asked[name] for name in FIELDS], go, stop, count, result)
+    return StudyForm(files, [asked[name] for name in FIELDS], go, stop, count, result)
 
 
 def _number(label: str, info: str) -> gr.Number:

@@ -21,7 +21,7 @@ from app.errors import BusyError
 from app.player.frames import pack_notes, pack_tracks
 from app.server import job_audio
 from app.server.job import PROMPT_ALONE
-from app.server.studio import MOST_SOUNDS, Studio
+from app.server.studio import Studio
 from app.server.uploads import read_upload
 from tests.support.fakes import silent_stems
 from tests.support.scores import two_hands
@@ -65,7 +65,7 @@ def held(studio, monkeypatch):
 def test_many_requests_for_sound_leave_threads_for_the_page_and_places_for_others(held, midi):
     studio, gate, _ = held
     upload = read_upload(midi, 100_000, studio.models)
-    most, of_session = 25, MOST_SOUNDS.of_session
+    most, of_session = 25, 8
     greedy = [studio.opened("greedy", upload) for _ in range(of_session + 2)]
     others = [studio.opened(f"other {number}", upload) for number in range(most)]
     with crowd(len(greedy) + len(others), gate) as threads:

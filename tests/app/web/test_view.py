@@ -8,7 +8,7 @@ import gradio as gr
 import pytest
 
 from app.compose.options import MusicOptions
-from tests.support.seen import SOMEONE, event, read
+from tests.support.seen import SOMEONE, event, planned, read
 
 
 def test_the_same_alert_twice_is_sent_twice(calls, midi):
@@ -47,4 +47,5 @@ def test_the_duration_is_estimated_once_a_speed_was_measured(calls, midi, monkey
         (10, "seconds", 1, 0, "about <b>2 s</b>"),
         (240, "bars", 2, 0, "about <b>4 min</b>"),
     ):
-        assert text in calls.settings.estimate(length, unit, variations, study, SOMEONE)[1]
+        view = planned(calls, bars=length, unit=unit, variations=variations, study=study)
+        assert text in view.estimate

@@ -14,6 +14,7 @@ from app.audio.stems import render
 from app.compose.options import LARGEST_SEED
 from app.web.callbacks.alerts import BROKEN, BUSY
 from app.web.callbacks.jobs import NOT_TAKEN, NOTHING_ASKED
+from app.web.callbacks.settings import PLANNED
 from app.web.callbacks.uploads import GONE
 from tests.support.seen import (
     SOMEONE,
@@ -22,6 +23,7 @@ from tests.support.seen import (
     file_of,
     listed,
     make,
+    planned,
     read,
     seen,
     shown,
@@ -97,7 +99,7 @@ def test_a_value_that_cannot_be_used_is_an_alert_in_one_sentence_and_begins_noth
             begin(calls, **values)  # pyright: ignore[reportArgumentType]
         assert said(calls) == alert
         assert not calls.studio.stop(SOMEONE.session_hash)
-    assert calls.settings.estimate(None, "bars", 1, 0, SOMEONE)[1] == ""
+    assert planned(calls, bars=None).estimate == ""
     assert said(calls) == BROKEN  # each is shown once; then as if Gradio had refused a value
     assert begin(calls, seed=-5, fresh=True)[0] != -5  # `fresh` draws a new one
 
@@ -199,10 +201,8 @@ def test_a_field_with_a_value_of_any_type_is_named_in_one_sentence(calls, midi, 
             calls.jobs.discard(SOMEONE)
             calls.jobs.end(SOMEONE)
     for value in junk:
-        for place in range(4):
-            sent = [2, "bars", 1, 0]
-            sent[place] = value
-            assert isinstance(calls.settings.estimate(*sent, SOMEONE)[1], str)
+        for name in PLANNED:
+            assert isinstance(planned(calls, **{name: value}), tuple)
     assert not caplog.records
 
 

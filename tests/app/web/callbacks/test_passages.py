@@ -14,7 +14,6 @@ from app.compose.models import Models
 from app.server.studio import Studio
 from app.web.callbacks import Callbacks
 from app.web.callbacks.fitting import NO_TRACK
-from app.web.callbacks.settings import PLANNED
 from app.web.callbacks.uploads import PASSAGE_ANEW
 from tests.support import fakes
 from tests.support.bands import band as band_score
@@ -22,11 +21,11 @@ from tests.support.bands import model_of
 from tests.support.seen import (
     OTHER,
     SOMEONE,
-    VALUES,
     begin,
     event,
     file_of,
     make,
+    planned,
     read,
     seen,
     work_of,
@@ -94,7 +93,7 @@ def test_selected_bars_and_tracks_are_written_and_all_other_events_stay(filling,
 
 def test_selected_bars_need_no_length_and_without_them_the_piece_is_continued(filling, song):
     read(filling, song)
-    plan(filling, bars=None)  # its field was emptied, which is grey now
+    planned(filling, bars=None)  # its field was emptied, which is grey now
     view = select(filling, first=3, last=4)
     assert (view.go.value, view.frame["plan"]["bars"]) == ("Continue\nwrites bars 3 to 4", 2)
     assert (view.length.interactive, view.unit.interactive) == (False, False)
@@ -182,12 +181,6 @@ def test_bars_of_a_result_belong_to_its_music_and_other_beats_drop_them(filling,
     assert view.frame["phase"] == "done"
 
 
-def plan(calls, **changed):
-    """The view after a field has changed."""
-    values = VALUES | {"bars": 4} | changed
-    return seen(calls.settings.plan(SOMEONE, *(values[name] for name in PLANNED)))
-
-
 def sections(frame):
     """The sections over the roll, of a result or the prompt."""
     shown = frame["variations"][0] if frame["variations"] else frame["prompt"]
@@ -230,10 +223,10 @@ def test_a_model_that_has_the_style_is_taken_and_the_card_says_why(filling, song
     styled = replace(model_of(MultitrackRemi(MultitrackRemiConfig(styles=names))), name="styled")
     models.names = (*models.names, "styled")
     models._loaded["styled"] = styled
-    view = plan(filling, style="waltz")
+    view = planned(filling, style="waltz")
     assert [value for _, value in view.style.choices] == ["", "pop", "waltz"]
     assert view.model.info.startswith("styled, because the second model cannot write")
-    assert plan(filling, style="walz").style.info == "“walz” is not a style; near: waltz."
+    assert planned(filling, style="walz").style.info == "“walz” is not a style; near: waltz."
     _, view = make(filling, bars=2, style="waltz")
     assert "styled on" in view.frame["variations"][0]["settings"]
     filling.history.undo(SOMEONE)
@@ -241,4 +234,4 @@ def test_a_model_that_has_the_style_is_taken_and_the_card_says_why(filling, song
     with pytest.raises(Exception, match=r"in the style 'waltz'\. Choose styled, or clear Style"):
         begin(filling, style="waltz")
     filling.uploads.choose_model("auto", SOMEONE)
-    assert plan(filling, style="").model.info.startswith("second: ")
+    assert planned(filling, style="").model.info.startswith("second: ")

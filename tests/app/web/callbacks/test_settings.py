@@ -10,16 +10,16 @@ import pytest
 from app.compose.options import MusicOptions
 from app.compose.replay import chosen_options
 from app.web.callbacks.alerts import BUSY
-from app.web.callbacks.settings import ASKED_BY_ROWS, PLANNED
+from app.web.callbacks.settings import ASKED_BY_ROWS
 from tests.support.seen import (
     OTHER,
     SOMEONE,
-    VALUES,
     begin,
     event,
     file_of,
     filled_form,
     make,
+    planned,
     read,
     seen,
     shown,
@@ -151,12 +151,6 @@ def test_settings_of_a_new_piece_fill_the_form_and_choose_its_model(
 def plan(calls, bars=9, **changed):
     """The frame after a field of the form has changed."""
     return planned(calls, bars=bars, **changed).frame
-
-
-def planned(calls, **changed):
-    """The view after a field of the form has changed."""
-    values = {"distance": 0.0, "ending": "auto"} | changed
-    return seen(calls.settings.plan(SOMEONE, *(values.get(name, VALUES[name]) for name in PLANNED)))
 
 
 def ask(calls, **sent):
