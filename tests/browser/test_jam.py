@@ -78,8 +78,9 @@ class ScriptedJam:
         """A bar under some chords."""
         if self.number % 10 == 9:
             time.sleep(4)
-        planned = parse_chart(chords)[0] if chords else ()
-        root = 36 + planned[0].chord.root if planned else 36
+        planned = parse_chart(chords or "C")[0]
+        chord = planned[0].chord
+        root = 36 + chord.root if chord else 36
         pitches = zip(self.tracks, (36, root), strict=True)
         notes = [
             replace(track, notes=Track.of([(12 * n, 11, pitch, 100) for n in range(4)]).notes)
