@@ -38,7 +38,7 @@ def test_errors_are_reported_in_one_line_by_the_parser_of_their_command(words, p
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("main", ["app", "training.cli"])
+@pytest.mark.parametrize("main", ["relpe", "training.cli"])
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_command_ends_quietly_if_its_output_is_closed(main, stream):
     """Also if the output is so short that it is written at the end only."""

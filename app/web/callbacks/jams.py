@@ -27,7 +27,6 @@ from app.compose.piece import Piece
 from app.errors import input_errors
 from app.player.frames import pack_notes
 from app.server.job import Job
-from app.server.store import LEFT_SECONDS
 from app.text import plural
 from app.web.callbacks.alerts import BROKEN, BUSY, AlertError, alerting
 from app.web.callbacks.events import values_of, whole_number
@@ -36,7 +35,7 @@ from app.web.guard.answers import error
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
 from app.web.refusals import short
-from app.web.session import Asked, Step
+from app.web.session import LEFT_SECONDS, Asked, Step
 from app.web.view import View, session_of
 from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.grid import STEPS_PER_BEAT

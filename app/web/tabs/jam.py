@@ -1,4 +1,4 @@
-"""The tab in which a band follows the chords that are played; its module is loaded with it."""
+"""The tab in which a band follows the chords that are played."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_bad_input_gets_one_sentence(filling, capsys):
         (("fill",), "the following arguments are required: --bars"),
         (("fill", "--bars", "2", "--tracks", "oboe"), "piece.mid: --tracks: no track fits 'oboe'"),
         (("fill", "--bars", "1-5"), "piece.mid: all bars and tracks are selected"),
-        (("accompany", "--instrument", "bass"), "argument --instrument: 'bass' are several"),
+        (("accompany", "--instrument", "bass"), "argument --instrument: 'bass' fits several"),
         (
             ("accompany", "--instrument", "flute", "--model", "piano"),
             "relpe: the model reads all tracks as one piano, so it cannot write Flute alone",

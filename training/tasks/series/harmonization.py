@@ -46,8 +46,9 @@ class Song(NamedTuple):
 
     def window(self, start: int, length: int) -> Song:
         """Return `length` frames from `start` on, whose time, bar and changes begin with 0."""
-        melody, accompaniment, places = (array[start : start + length] for array in self)
-        return Song(melody, accompaniment, places - places[0] * np.array([1, 1, 0, 1, 0]))
+        part = slice(start, start + length)
+        places = self.places[part] - self.places[start] * np.array([1, 1, 0, 1, 0])
+        return Song(self.melody[part], self.accompaniment[part], places)
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def similarity(roll: NDArray[np.uint8], truth: NDArray[np.uint8]) -> dict[str, f
 
 def _onsets(roll: NDArray[np.uint8]) -> NDArray[np.uint8]:
     before = np.concatenate([np.zeros_like(roll[:1]), roll[:-1]])
-    return roll & ~before & 1
+    return np.where(before, 0, roll)
 
 
 def _classes(roll: NDArray[np.uint8], unit: int) -> NDArray[np.float64]:
@@ -273,7 +274,7 @@ def read_songs(folder: Path) -> dict[Split, list[Song]]:
     songs: dict[Split, list[Song]] = {"train": [], "validation": [], "test": []}
     for path in sorted(folder.glob("[0-9]*/[0-9]*.mid")):
         rest = int(path.stem) % _FOLDS if path.stem.isdecimal() else 1
-        split: Split = {0: "validation", _FOLDS // 2: "test"}.get(rest, "train")
+        split: Split = "validation" if rest == 0 else "test" if rest == _FOLDS // 2 else "train"
         try:
             songs[split].append(_read_song(path))
         except (MidiError, OSError, ValueError, IndexError) as error:

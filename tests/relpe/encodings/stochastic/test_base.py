@@ -56,7 +56,7 @@ def limit_codes(patch: pytest.MonkeyPatch, size: int) -> None:
 
 def are_kept(codes: Any) -> bool:
     parts = codes.by_layer or (codes,)
-    field = "queries" if "queries" in codes._fields else "shared"
+    field = next(name for name in ("products", "queries", "shared") if name in codes._fields)
     (kept,) = {getattr(part, field) is not None for part in parts}
     return kept
 

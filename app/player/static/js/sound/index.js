@@ -1,6 +1,7 @@
 // The sound and its transport: the position in seconds of the piece, the buttons, and what plays the music: the
 // synthesizer in the browser, or, where there is none and in blind comparisons, what the server renders.
 
+import { MidiOut } from "./midi_out.js";
 import { grey, write } from "../dom.js";
 import { Rendered } from "./rendered.js";
 import { FIRST_CHANNEL, HAND } from "./score.js";
@@ -37,7 +38,6 @@ export class Sound {
     part("volume").addEventListener("input", () => [this.rendered, this.synth].forEach((one) => one.setLevel()));
     part("midi-out").hidden = !navigator.requestMIDIAccess;
     part("midi-out").addEventListener("click", async () => {
-      const { MidiOut } = await import("./midi_out.js");
       this.out ??= await MidiOut.of(this, part("midi-out"), onError);
       this.update();
     });
