@@ -97,7 +97,7 @@ def test_selected_bars_need_no_length_and_without_them_the_piece_is_continued(fi
     view = select(filling, first=3, last=4)
     assert (view.go.value, view.frame["plan"]["bars"]) == ("Continue\nwrites bars 3 to 4", 2)
     assert (view.length.interactive, view.unit.interactive) == (False, False)
-    assert "selected bars" in view.length.info
+    assert "are selected" in view.length.info
     assert work_of(filling).upload.model.name == "second"
     view = select(filling)
     assert (view.length.interactive, view.unit.interactive) == (True, True)
