@@ -3,6 +3,7 @@
 import { lowerBound } from "../roll/notes.js";
 
 const AHEAD_SECONDS = 0.12; // how early a click is scheduled
+const JITTER_SECONDS = 0.1;
 
 export class Metronome {
   isOn = false;
@@ -31,7 +32,8 @@ export class Metronome {
     if (!this.isOn || !bars || !sound.isPlaying) return;
     const now = sound.position;
     const end = now + AHEAD_SECONDS;
-    if (this.until > end || this.until < now - 0.5) this.until = now; // the position was moved
+    // the position was moved; a clock that goes back by an instant would repeat a click
+    if (this.until > end + JITTER_SECONDS || this.until < now - 0.5) this.until = now;
     for (const [beat, isFirst] of this.beats(sound.tempo.beatAt(this.until), sound.tempo.beatAt(end))) {
       this.click(context.currentTime + Math.max(0, sound.tempo.secondsAt(beat) - now), isFirst);
     }
