@@ -217,7 +217,7 @@ def _wire_form(calls: Callbacks, music: MusicWidgets, roll: gr.HTML, view: list[
     planned = [form.unit if name == "unit" else options[name] for name in PLANNED]
     for widget in planned:
         _on(widget.change, calls.settings.plan, planned, view, last_only=True, checked=False)
-    _on(roll.plan, calls.settings.ask, None, planned[: len(ASKED_BY_ROWS)])
+    _on(roll.plan, calls.settings.ask, None, planned[: len(ASKED_BY_ROWS)], each=True)
     _on(form.unit.input, of_unit, form.unit, options["bars"])
     drawing = [options["temperature"], options["top_p"]]
     _on(form.creativity.input, lambda mood: list(CREATIVITY[mood]), form.creativity, drawing)
@@ -247,14 +247,16 @@ def _on(
     *,
     job: bool = False,
     last_only: bool = False,
+    each: bool = False,
     checked: bool = True,
     js: str | None = None,
 ) -> Dependency:
     """Bind a callback, which runs at once, or in the queue if it is a `job`.
 
-    `last_only` skips all but the latest event. Unless inputs are `checked`, the callback does it:
-    for an empty field, Gradio would end the call without saying which one. Gradio displays no
-    progress, since the player does, and adds no endpoint, since scripts have their own.
+    While a call runs, events are dropped, but for the latest with `last_only`, or none with `each`.
+    Unless inputs are `checked`, the callback does it: for an empty field, Gradio would end the call
+    without saying which one. Gradio displays no progress, since the player does, and adds no
+    endpoint, since scripts have their own.
     """
     return event(
         call,
@@ -263,7 +265,7 @@ def _on(
         queue=job,
         concurrency_limit=None if job else "default",  # the studio limits them
         concurrency_id="jobs" if job else None,
-        trigger_mode="always_last" if last_only else None,
+        trigger_mode="always_last" if last_only else "multiple" if each else None,
         preprocess=checked,
         show_progress="hidden",
         api_visibility="private",
