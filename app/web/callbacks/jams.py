@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import secrets
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -55,6 +57,8 @@ MOST_BARS = 1500
 """After them, an hour at the tempo 100, comes a cadence: they are kept until the end."""
 MOST_ENDED = 5
 """Jams that can still become a result."""
+MOST_AHEAD = 4
+"""Bars at the end of a jam that a chord can still change; the browser asks for two ahead."""
 _POLL_SECONDS, _BEATS = 1.0, 10
 """Interval of looks whether the browser is still there, and number of them between comments."""
 _log = logging.getLogger(__name__)
@@ -78,9 +82,8 @@ def _text(asked: dict[str, Any], name: str) -> str | None:
 
 def _check_late(late: object) -> None:
     """Raise ValueError unless late bars are pairs of a number and chords, or None."""
-    pairs = late if isinstance(late, list) else [late]
-    for one in pairs:
-        match one:
+    for pair in late if isinstance(late, list) else [late]:
+        match pair:
             case [int(), str() | None]:
                 pass
             case _:
@@ -120,9 +123,10 @@ class LiveJam:
     def of(cls, models: Models, asked: dict[str, Any]) -> LiveJam:
         """Return a jam as it is asked for. Raises ValueError, or the errors of models."""
         style, band, chart = (_text(asked, name) for name in ("style", "band", "chart"))
-        numerator, _, denominator = (_text(asked, "metre") or "4/4").partition("/")
-        if not (numerator.isdecimal() and denominator.isdecimal()):
-            raise ValueError(f"metre is {short(asked['metre'])}, expected one such as 3/4")
+        metre = _text(asked, "metre") or "4/4"
+        if not re.fullmatch("[0-9]{1,2}/[0-9]{1,2}", metre):
+            raise ValueError(f"metre is {short(metre)}, expected one such as 3/4")
+        numerator, denominator = map(int, metre.split("/"))
         seed = int(_number(asked, "seed", 0, LARGEST_SEED, 0))
         names = [name.strip() for name in band.split(",") if name.strip()] if band else None
         options = MusicOptions(style=style, band=", ".join(names or USUAL_BAND))
@@ -130,12 +134,13 @@ class LiveJam:
         model = models.to_generate(options)
         for _ in model.preparing():
             pass
-        jam = Jam(model, style, tempo, (int(numerator), int(denominator)), names, seed)
+        jam = Jam(model, style, tempo, (numerator, denominator), names, seed)
         fill_every = int(_number(asked, "fill", 0, 8, 8))
-        course = Course(chart, fill_every=fill_every, trade=asked.get("trade") is True)
-        settings = {"style": style, "tempo": tempo, "metre": f"{numerator}/{denominator}"}
-        settings |= {"band": names, "seed": seed, "fill": fill_every, "chart": chart}
-        return cls(model, jam, course, settings | {"trade": asked.get("trade") is True})
+        trade = asked.get("trade") is True
+        course = Course(chart, fill_every=fill_every, trade=trade)
+        settings = {"style": style, "tempo": tempo, "metre": metre, "band": names, "seed": seed}
+        settings |= {"fill": fill_every, "chart": chart, "trade": trade}
+        return cls(model, jam, course, settings)
 
     def write(self, asked: dict[str, Any]) -> dict[str, object]:
         """Write the next bar; return it for the browser.
@@ -148,7 +153,7 @@ class LiveJam:
         if self.played and len(self.played) - 1 not in late:
             self.source = self.played[-1]
         for missing, chords in late.items():
-            if self.source is not None and 0 < missing <= len(self.played):
+            if self.source is not None and 0 < missing <= len(self.played) < 2 * MOST_BARS:
                 self.played[missing:] = [varied(self.source, chords)]
                 self.late += 1
         energy = _number(asked, "energy", 0, 1, USUAL_ENERGY)
@@ -171,12 +176,14 @@ class LiveJam:
     def hear(self, asked: dict[str, Any]) -> dict[str, object]:
         """Take in a chord, as `keys` or as its symbol (`chords`); return what follows it.
 
-        That are the bars from the grid step `step` of bar `bar` on, moved to it, if the band
-        follows what is played. Raises ValueError.
+        If the band follows what is played, these are the bars from the grid step `step` of bar
+        `bar` on, moved to it, at most `MOST_AHEAD`. Raises ValueError.
         """
         keys, chords = asked.get("keys"), _text(asked, "chords")
-        if isinstance(keys, list):
-            chords = chord_of([int(key) for key in keys if 0 <= int(key) < 128])
+        if keys is not None:
+            if not (isinstance(keys, list) and all(key in range(128) for key in keys)):
+                raise ValueError(f"keys are {short(keys)}, expected numbers from 0 to 127")
+            chords = chord_of(map(int, keys))
         if chords is None:
             return {"chords": None}
         first = int(_number(asked, "bar", 0, 2 * MOST_BARS, 0))
@@ -185,7 +192,7 @@ class LiveJam:
             raise ValueError(f"the chords are {short(chords)}, expected one bar, such as Am7 D7")
         bars: dict[int, object] = {}
         self.chords = chords
-        for number in range(first, len(self.played)):
+        for number in range(max(first, len(self.played) - MOST_AHEAD), len(self.played)):
             if self.course.follows(number) and not self.jam.ended:
                 start = step if number == first else 0
                 self.played[number] = bar = moved(self.played[number], chords, start)
@@ -232,7 +239,9 @@ class JamCallbacks:
             return JSONResponse(live.hear(asked))
         except asyncio.QueueFull:
             return JSONResponse(error("Found several requests of bars, expected one."), 429)
-        except (ValueError, TypeError) as problem:
+        except RecursionError:
+            return JSONResponse(error("Found lists in lists, expected the JSON of a jam."), 400)
+        except ValueError as problem:
             return JSONResponse(error(sentence(str(problem))), 400)
 
     async def _stream(self, asked: dict[str, Any], request: Request) -> AsyncIterator[str]:
@@ -248,15 +257,16 @@ class JamCallbacks:
         user = "" if address in LOCAL else address
         if len(self._users) >= MOST_JAMS or (user and user in self._users):
             yield {
-                "error": f"{plural(len(self._users), 'jam')} being played, as many as this page "
-                "allows at once: try again in a few minutes."
+                "error": f"Found {plural(len(self._users), 'jam')} being played, expected fewer "
+                f"than {MOST_JAMS}, and none of your address: try again in a few minutes."
             }
             return
         name = secrets.token_hex(16)
         self._users.append(user)
         try:
             yield {"said": "The band gets ready: half a minute the first time …"}
-            live = await asyncio.to_thread(LiveJam.of, self._models, asked)
+            # is waited for also if the browser leaves: until then, its jam counts
+            live = await to_thread.run_sync(LiveJam.of, self._models, asked)
             self._live[name] = live
             yield live.hello(name)
             async for event in self._bars(live, request):
@@ -294,7 +304,7 @@ class JamCallbacks:
                     yield {}
                 continue
             polls = 0
-            yield await asyncio.to_thread(live.write, asked)
+            yield await to_thread.run_sync(live.write, asked)
             if live.jam.ended:
                 return
 

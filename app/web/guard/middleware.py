@@ -146,7 +146,7 @@ class Guard:
         cookie = self.cookie_of(account, password)
         if cookie is None:
             raise RefusedError(401, "account or password is wrong; log in with others")
-        self.passwords.forget(address)
+        self.passwords.add(address, -1)
         del headers["authorization"]
         headers["cookie"] = cookie
 
@@ -192,4 +192,4 @@ class Guard:
             self.check_call(read)
         await self.app(scope, receive_again(read, body), sent)
         if route.kind == "login" and sent.status == 200:
-            self.passwords.forget(address)
+            self.passwords.add(address, -1)

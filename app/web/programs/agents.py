@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -91,7 +90,7 @@ def agent_server(programs: Programs, *, remote: bool) -> Server:
         if value.startswith("data:"):
             try:
                 return File("piece.mid", base64.b64decode(value.partition(",")[2], validate=True))
-            except binascii.Error as error:
+            except ValueError as error:
                 raise refusal("prompt is no base64 after data:;base64, expected a file") from error
         path = value.removeprefix(prefix)
         if remote and not (value.startswith(prefix) and is_file_in(programs.music, path)):

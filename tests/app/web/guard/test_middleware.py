@@ -180,13 +180,13 @@ def test_a_login_gives_a_cookie_that_other_websites_do_not_send(private):
 
 def test_passwords_cannot_be_guessed_quickly(private):
     client = client_of(private.guard)
-    private.guard.passwords.forget("testclient")
+    private.guard.passwords.add("testclient", -MAX_LOGINS)
     assert {login(client, "wrong").status_code for _ in range(MAX_LOGINS)} == {400}
     for password in ("wrong", "right"):
         answer = login(client, password)
         assert answer.status_code == 429
         assert 1 <= int(answer.headers["retry-after"]) <= 60
-    private.guard.passwords.forget("testclient")
+    private.guard.passwords.add("testclient", -MAX_LOGINS)
     assert {login(client, "right").status_code for _ in range(MAX_LOGINS + 1)} == {200}
 
 
@@ -198,11 +198,11 @@ def test_a_file_that_is_too_large_and_too_many_from_one_address_are_refused(
     many = {"files": ("a.mid", b"x" * LARGEST), "more": ("b.mid", b"x" * LARGEST)}
     assert client.post("/gradio_api/upload", files=many).status_code == 413
     monkeypatch.setattr(page.guard.uploads, "most", 2 * LARGEST)
-    page.guard.uploads.forget("testclient")
+    page.guard.uploads.add("testclient", -9 * LARGEST)
     answers = [uploaded(client, LARGEST, f"{n}.mid") for n in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert answers[-1].text.startswith("found over 40,000 bytes of uploads; try again in")
-    page.guard.uploads.forget("testclient")
+    page.guard.uploads.add("testclient", -9 * LARGEST)
 
 
 def test_a_full_disk_refuses_an_upload_in_one_sentence(client, page, monkeypatch, caplog):

@@ -108,6 +108,7 @@ def test_bad_calls_are_errors_of_one_sentence(programs, tmp_path, monkeypatch):
         ("generate", {"key": "H"}, "key is 'H', expected a note from A to G"),
         ("inspect", {}, "prompt: Field required"),
         ("inspect", {"prompt": "data:;base64,***"}, "prompt is no base64"),
+        ("inspect", {"prompt": "data:;base64,é"}, "prompt is no base64"),
         ("inspect", {"prompt": "data:;base64,TVRoZA=="}, "piece.mid: the file is cut off"),
         ("inspect", {"prompt": str(other)}, "expected a path that a tool returned"),
         ("inspect", {"prompt": inside}, "expected a path that a tool returned"),

@@ -17,7 +17,7 @@ import pytest
 from app.compose.options import OPTIONS
 from app.web.guard.limits import MAX_LOGINS
 from app.web.programs.tools import TOOLS
-from app.web.programs.v1 import _unless_gone
+from app.web.programs.v1 import _in_header, _unless_gone
 from tests.support import fakes
 from tests.support.guarded import LARGEST, client_of, guarded_page
 from tests.support.paths import ROOT
@@ -126,6 +126,24 @@ def test_calls_need_the_login_by_cookie_or_password(tmp_path):
         assert len(wrong) == MAX_LOGINS
         assert {status(*account) for account in wrong} == {401}
         assert status(*ACCOUNT) == 429
+
+
+def test_a_right_password_gives_no_more_guesses_of_another(tmp_path):
+    accounts = (ACCOUNT, ("otto", "an-ö-word"))
+    with guarded_page(tmp_path, accounts=accounts) as page, client_of(page.guard) as client:
+
+        def status(*account):
+            return client.get("/config", auth=account).status_code
+
+        assert status("otto", "an-ö-word".encode()) == 200
+        guesses = [(status("otto", f"{n}"), status(*ACCOUNT)) for n in range(MAX_LOGINS)]
+        assert guesses == [(401, 200)] * (MAX_LOGINS - 1) + [(401, 429)]
+        wrong = [(b"authorization", b"Basic \xff\xfe")]
+        assert client.get("/config", headers=wrong).status_code == 429
+
+
+def test_headers_are_one_line():
+    assert _in_header("chords C |\r\nRelpe-X: F · ♯") == "chords C | Relpe-X: F; ?"
 
 
 def test_a_call_is_cancelled_when_its_client_has_gone():
