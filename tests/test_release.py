@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from deploy import release
 from deploy.release import main
 
 PROJECT = """[build-system]
@@ -88,6 +89,27 @@ def test_what_cannot_be_released_leaves_nothing(checkout, version, changes, prob
     assert main([version, "--publish"], checkout) == 2
     assert problem in capsys.readouterr().err
     assert state(checkout) == before
+
+
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, release.ReleaseError])
+def test_what_cannot_be_published_leaves_nothing(checkout, error, monkeypatch):
+    """Since the checkout has another commit, or the release is interrupted."""
+    run = release._run
+
+    def stop_at_merge(folder, *words, **how):
+        if error and "merge" in words:
+            raise error
+        return run(folder, *words, **how)
+
+    monkeypatch.setattr(release, "_run", stop_at_merge)
+    with release._work_tree(checkout) as tree:
+        git(tree, "commit", "--allow-empty", "--message", "Version 1.0.0")
+        git(checkout, "commit", "--allow-empty", "--message", "Another")
+        before = git(checkout, "show-ref", "--head")
+        with pytest.raises(error or release.ReleaseError):
+            release._publish(checkout, tree, "1.0.0", tree / "small")
+    assert git(checkout, "show-ref", "--head") == before
+    assert not [*(checkout / "dist").glob("*")]
 
 
 @pytest.mark.slow
