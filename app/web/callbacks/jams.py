@@ -59,8 +59,8 @@ MOST_ENDED = 5
 """Jams that can still become a result."""
 MOST_AHEAD = 4
 """Bars at the end of a jam that a chord can still change; the browser asks for two ahead."""
-_POLL_SECONDS, _BEATS = 1.0, 10
-"""Interval of looks whether the browser is still there, and number of them between comments."""
+BEAT_SECONDS = 10.0
+"""Interval of comments in a stream without bars, by which proxies keep it open."""
 _log = logging.getLogger(__name__)
 
 
@@ -269,7 +269,7 @@ class JamCallbacks:
             live = await to_thread.run_sync(LiveJam.of, self._models, asked)
             self._live[name] = live
             yield live.hello(name)
-            async for event in self._bars(live, request):
+            async for event in self._bars(live):
                 yield event
         except (ValueError, *input_errors()) as problem:
             yield {"error": sentence(str(problem))}
@@ -287,26 +287,21 @@ class JamCallbacks:
     def _is_old(self, name: str) -> bool:
         return time.monotonic() - self._ended[name].ended_at > LEFT_SECONDS
 
-    async def _bars(self, live: LiveJam, request: Request) -> AsyncIterator[dict[str, object]]:
+    async def _bars(self, live: LiveJam) -> AsyncIterator[dict[str, object]]:
         """Yield bars as they are asked for, until the last one or until nobody asks."""
-        polls = 0
-        while True:
+        idle = 0.0
+        while not live.jam.ended:
             try:
-                asked = await asyncio.wait_for(live.asked.get(), _POLL_SECONDS)
+                asked = await asyncio.wait_for(live.asked.get(), BEAT_SECONDS)
             except TimeoutError:
-                polls += 1
-                if await request.is_disconnected():
-                    return
-                if polls * _POLL_SECONDS >= IDLE_SECONDS:
+                idle += BEAT_SECONDS
+                if idle >= IDLE_SECONDS:
                     yield {"error": f"The jam has ended: nobody has played for {IDLE_SECONDS:g} s."}
                     return
-                if polls % _BEATS == 0:
-                    yield {}
-                continue
-            polls = 0
-            yield await to_thread.run_sync(live.write, asked)
-            if live.jam.ended:
-                return
+                yield {}
+            else:
+                idle = 0.0
+                yield await to_thread.run_sync(live.write, asked)
 
     def keep(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Make a result of a jam that has ended; return `View.show`."""

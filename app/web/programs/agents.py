@@ -18,6 +18,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 from pydantic import Field, ValidationError, create_model
 
+from app.errors import CommandError
+from app.files import read_file
 from app.web.guard.calls import is_file_in
 from app.web.guard.routes import MCP
 from app.web.programs.tools import TOOLS, Arguments, File, Programs, Tool
@@ -93,7 +95,12 @@ def agent_server(programs: Programs, *, remote: bool) -> Server:
             except ValueError as error:
                 raise refusal("prompt is no base64 after data:;base64, expected a file") from error
         path = value.removeprefix(prefix)
-        if remote and not (value.startswith(prefix) and is_file_in(programs.music, path)):
+        if not remote:
+            try:
+                return File(Path(value).name, read_file(Path(value), programs.max_upload_bytes))
+            except CommandError as error:
+                raise refusal(str(error)) from error
+        if not (value.startswith(prefix) and is_file_in(programs.music, path)):
             raise refusal(f"prompt is no {FILE} of this page, expected a path that a tool returned")
         return Path(path)
 

@@ -160,7 +160,8 @@ class Programs:
     ) -> None:
         """`folder` gets files that are sent; `account_of` returns the account of some cookies."""
         studio = calls.studio
-        self._calls = Calls(studio, calls.max_upload_bytes, has_sound=False)
+        self.max_upload_bytes = calls.max_upload_bytes
+        self._calls = Calls(studio, self.max_upload_bytes, has_sound=False)
         self._folder, self._account_of = folder, account_of
         self.music = studio.folders.root
         """Folder of the files of all answers."""

@@ -32,7 +32,7 @@ ASKED = {
 @pytest.fixture
 def room(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "MOST_TOKENS", 60)
-    monkeypatch.setattr(jams, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(jams, "BEAT_SECONDS", 0.01)
     return JamCallbacks(View(Studio(Models.only(model_of(MultitrackRemi())), tmp_path)))
 
 
@@ -61,15 +61,11 @@ class Browser:
         return await self.event()
 
 
-def a_request(address="127.0.0.1", body=b"", leaves=False):
+def a_request(address="127.0.0.1", body=b""):
     async def read():
         return body
 
-    async def is_disconnected():
-        return leaves
-
-    client = SimpleNamespace(host=address)
-    return SimpleNamespace(body=read, client=client, is_disconnected=is_disconnected)
+    return SimpleNamespace(body=read, client=SimpleNamespace(host=address))
 
 
 def played(room, script, asked=ASKED, **how):
@@ -115,7 +111,21 @@ def test_a_jam_ends_when_its_browser_leaves_or_asks_for_nothing(room, monkeypatc
         await browser.ready()
         return [event async for event in browser.stream if event]
 
-    assert played(room, last_events, leaves=True) == []
+    async def leave():
+        answer = await room.post("begin", a_request(body=json.dumps(ASKED).encode()))
+
+        async def receive():
+            while not room._live:
+                await asyncio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+        await answer({"type": "http"}, receive, send)
+        return room._users, room._live
+
+    async def send(_):
+        await asyncio.sleep(0)
+
+    assert asyncio.run(leave()) == ([], {})
     monkeypatch.setattr(jams, "IDLE_SECONDS", 0.05)
     (event,) = played(room, last_events)
     assert "nobody has played" in event["error"]
