@@ -13,7 +13,6 @@ import json
 import logging
 import re
 import secrets
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,7 @@ from app.web.guard.answers import error
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
 from app.web.refusals import short
-from app.web.session import LEFT_SECONDS, Asked, Step
+from app.web.session import Asked, Step
 from app.web.view import View, session_of
 from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.grid import STEPS_PER_BEAT
@@ -117,7 +116,6 @@ class LiveJam:
     """The last bar that was in time."""
     requests: list[BarRequest] = field(default_factory=list)
     late: int = 0
-    ended_at: float = 0.0
 
     @classmethod
     def of(cls, models: Models, asked: dict[str, Any]) -> LiveJam:
@@ -239,9 +237,7 @@ class JamCallbacks:
             return JSONResponse(live.hear(asked))
         except asyncio.QueueFull:
             return JSONResponse(error("Found several requests of bars, expected one."), 429)
-        except RecursionError:
-            return JSONResponse(error("Found lists in lists, expected the JSON of a jam."), 400)
-        except ValueError as problem:
+        except (ValueError, RecursionError) as problem:
             return JSONResponse(error(sentence(str(problem))), 400)
 
     async def _stream(self, asked: dict[str, Any], request: Request) -> AsyncIterator[str]:
@@ -261,7 +257,7 @@ class JamCallbacks:
                 f"than {MOST_JAMS}, and none of your address: try again in a few minutes."
             }
             return
-        name = secrets.token_hex(16)
+        name, live = secrets.token_hex(16), None
         self._users.append(user)
         try:
             yield {"said": "The band gets ready: half a minute the first time …"}
@@ -278,14 +274,11 @@ class JamCallbacks:
             yield {"error": BROKEN}
         finally:
             self._users.remove(user)
-            if (live := self._live.pop(name, None)) is not None and live.played:
-                live.ended_at = time.monotonic()
+            self._live.pop(name, None)
+            if live is not None and live.played:
                 self._ended[name] = live
-                while len(self._ended) > MOST_ENDED or self._is_old(next(iter(self._ended))):
+                if len(self._ended) > MOST_ENDED:
                     del self._ended[next(iter(self._ended))]
-
-    def _is_old(self, name: str) -> bool:
-        return time.monotonic() - self._ended[name].ended_at > LEFT_SECONDS
 
     async def _bars(self, live: LiveJam) -> AsyncIterator[dict[str, object]]:
         """Yield bars as they are asked for, until the last one or until nobody asks."""
@@ -306,7 +299,8 @@ class JamCallbacks:
     def keep(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Make a result of a jam that has ended; return `View.show`."""
         values, studio = values_of(event), self._view.studio
-        live = self._ended.get(str(values.get("jam")))
+        jam = str(values.get("jam"))
+        live = self._ended.get(jam)
         with self._view.locked(request) as session:
             if live is None or session.asked is not None:
                 return self._view.show(session, alert=BUSY if session.asked else "")
@@ -319,7 +313,7 @@ class JamCallbacks:
             except AlertError as alert:
                 return self._view.show(session, alert=str(alert))
             studio.kept.add(name, job)
-            self._ended.pop(str(values.get("jam")), None)
+            self._ended.pop(jam, None)
             work = session.work
             asked = Asked(None, job.options, live.model.name, work.step)
             frame = job.frame("done", status="Ready to play.")
