@@ -127,9 +127,9 @@ def test_a_dry_run_builds_all_and_a_release_keeps_it(checkout):
     assert changes.index("[Unreleased]") < changes.index("## [1.0.0] - ") < changes.index("- One.")
     built = checkout / "dist" / "1.0.0"
     wheel = "small-1.0.0-py3-none-any.whl"
-    made = ["small-1.0.0-site.zip", "small-1.0.0.cdx.json", "small-1.0.0.tar.gz"]
+    others = ["small-1.0.0-site.zip", "small-1.0.0.cdx.json", "small-1.0.0.tar.gz"]
     sums = dict(line.split()[::-1] for line in (built / "SHA256SUMS").read_text().splitlines())
-    assert set(sums) == {wheel, *made} == {p.name for p in built.iterdir()} - {"SHA256SUMS"}
+    assert set(sums) == {wheel, *others} == {p.name for p in built.iterdir()} - {"SHA256SUMS"}
     for name, digest in sums.items():
         assert hashlib.sha256((built / name).read_bytes()).hexdigest() == digest
     listed = json.loads((built / "small-1.0.0.cdx.json").read_text())

@@ -32,15 +32,15 @@ MOST_INLINE_BYTES = 1_000_000
 """Maximum size of a file that is returned as base64."""
 MOST_BODY_BYTES = 2**30
 """Of a request; the guard has a smaller limit."""
-_INSTRUCTIONS = """Tools that write symbolic music. A file is given by a path that a tool returned
-{place}, or by its content as data:;base64,... Tools return a path, or base64 if asked for."""
+_INSTRUCTIONS = """Tools that write symbolic music. A file is given by {place}, or by its content as
+data:;base64,... Tools return a path, or base64 if asked for."""
 
 
 def agent_server(programs: Programs, *, remote: bool) -> Server:
     """Return a server of the tools.
 
-    Agents on this machine name any file; `remote` ones only files of earlier answers, whose paths
-    are those of their addresses on the page.
+    Agents on this machine may name any file; `remote` ones only files that a tool returned, by
+    the paths of their addresses on the page.
     """
     prefix = DOWNLOADS if remote else ""
     models = {name: _arguments_of(tool) for name, tool in TOOLS.items()}
@@ -107,7 +107,9 @@ def agent_server(programs: Programs, *, remote: bool) -> Server:
     return Server(
         "relpe",
         version=version("relpe"),
-        instructions=_INSTRUCTIONS.format(place="" if remote else "or of any file"),
+        instructions=_INSTRUCTIONS.format(
+            place="a path that a tool returned" if remote else "its path"
+        ),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
