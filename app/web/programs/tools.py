@@ -205,3 +205,4 @@ class Programs:
             studio.stop(session)
             if not keeps:
                 studio.leave(session)
+                studio.folders.remove(session)

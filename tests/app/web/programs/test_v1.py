@@ -46,7 +46,7 @@ def prompt(data=None):
     return {"prompt": ("My song.mid", fakes.example_midi(bars=3) if data is None else data)}
 
 
-def test_a_file_and_options_go_in_and_a_file_comes_out(client):
+def test_a_file_and_options_go_in_and_a_file_comes_out(client, page):
     options = {"bars": 2, "seed": 5, "density": 8, "key": "C", "last_bar": 2}
     first, again = (client.post("/v1/continue", files=prompt(), data=options) for _ in range(2))
     assert first.content == again.content
@@ -60,6 +60,7 @@ def test_a_file_and_options_go_in_and_a_file_comes_out(client):
     assert all(read_midi(answer.content).num_notes for answer in (filled, new))
     assert client.post("/v1/inspect", files=prompt()).json()["bars"] == 3
     assert client.post("/v1/render", files=prompt()).content[:4] == b"fLaC"
+    assert not [path for path in page.uploads.parent.rglob("*") if path.is_file()]
 
 
 def test_bad_input_is_refused_in_one_sentence(client):
