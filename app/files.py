@@ -60,8 +60,8 @@ def read_file(path: Path, most: int) -> bytes:
             content = file.read(most + 1)
     except FileNotFoundError as error:
         raise CommandError(f"{path}: there is no such file; check its name and folder") from error
-    except OSError as error:
-        raise CommandError(f"{path}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: its name has a null byte
+        raise CommandError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     if len(content) > most:
         raise CommandError(
             f"{path}: the file is larger than {most:,} bytes; shorten it or raise --max-file-size"

@@ -82,7 +82,9 @@ def set_version(tree: Path, version: str, date: str) -> None:
         ReleaseError: the version is not after the present one, or a file does not name it.
     """
     present = tomllib.loads((tree / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version) or _numbers(version) <= _numbers(present):
+    if not re.fullmatch(r"[0-9]+\.[0-9]+\.[0-9]+", version) or _numbers(version) <= _numbers(
+        present
+    ):
         raise ReleaseError(f"found the version {version!r}, expected one after {present}")
     for name, pattern, text in (
         ("pyproject.toml", r'^version = ".*"$', f'version = "{version}"'),
@@ -128,11 +130,12 @@ def _publish(checkout: Path, tree: Path, version: str, built: Path) -> None:
     target, tag = checkout / "dist" / version, f"v{version}"
     beside = target.with_name(f"{version}.part")
     try:
+        shutil.rmtree(beside, ignore_errors=True)  # of a release that was killed
         shutil.copytree(built, beside)
         _run(tree, "git", "tag", "--annotate", tag, "--message", f"Version {version}")
         try:
             _run(checkout, "git", "merge", "--quiet", "--ff-only", tag)
-        except ReleaseError:
+        except BaseException:  # also Ctrl+C
             _run(checkout, "git", "tag", "--delete", tag)
             raise
         beside.rename(target)

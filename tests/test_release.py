@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from deploy import release
 from deploy.release import main
 
 PROJECT = """[build-system]
@@ -90,6 +91,27 @@ def test_what_cannot_be_released_leaves_nothing(checkout, version, changes, prob
     assert state(checkout) == before
 
 
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, release.ReleaseError])
+def test_what_cannot_be_published_leaves_nothing(checkout, error, monkeypatch):
+    """Since the checkout has another commit, or the release is interrupted."""
+    run = release._run
+
+    def stop_at_merge(folder, *words, **how):
+        if error and "merge" in words:
+            raise error
+        return run(folder, *words, **how)
+
+    monkeypatch.setattr(release, "_run", stop_at_merge)
+    with release._work_tree(checkout) as tree:
+        git(tree, "commit", "--allow-empty", "--message", "Version 1.0.0")
+        git(checkout, "commit", "--allow-empty", "--message", "Another")
+        before = git(checkout, "show-ref", "--head")
+        with pytest.raises(error or release.ReleaseError):
+            release._publish(checkout, tree, "1.0.0", tree / "small")
+    assert git(checkout, "show-ref", "--head") == before
+    assert not [*(checkout / "dist").glob("*")]
+
+
 @pytest.mark.slow
 @NEEDS
 def test_a_dry_run_builds_all_and_a_release_keeps_it(checkout):
@@ -105,9 +127,9 @@ def test_a_dry_run_builds_all_and_a_release_keeps_it(checkout):
     assert changes.index("[Unreleased]") < changes.index("## [1.0.0] - ") < changes.index("- One.")
     built = checkout / "dist" / "1.0.0"
     wheel = "small-1.0.0-py3-none-any.whl"
-    made = ["small-1.0.0-site.zip", "small-1.0.0.cdx.json", "small-1.0.0.tar.gz"]
+    others = ["small-1.0.0-site.zip", "small-1.0.0.cdx.json", "small-1.0.0.tar.gz"]
     sums = dict(line.split()[::-1] for line in (built / "SHA256SUMS").read_text().splitlines())
-    assert set(sums) == {wheel, *made} == {p.name for p in built.iterdir()} - {"SHA256SUMS"}
+    assert set(sums) == {wheel, *others} == {p.name for p in built.iterdir()} - {"SHA256SUMS"}
     for name, digest in sums.items():
         assert hashlib.sha256((built / name).read_bytes()).hexdigest() == digest
     listed = json.loads((built / "small-1.0.0.cdx.json").read_text())

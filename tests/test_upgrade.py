@@ -41,8 +41,10 @@ def test_a_model_computes_the_same():
     positions = torch.arange(ids.shape[1])[None, :, None].expand(-1, -1, model.decoder.num_axes)
     with torch.no_grad():
         logits, _ = model.decoder(ids, positions, model.decoder.init_state(1))
-    found = logits[0, -1, : len(expected["logits"])].double()
-    torch.testing.assert_close(found, torch.tensor(expected["logits"]).double(), atol=1e-4, rtol=0)
+    computed = logits[0, -1, : len(expected["logits"])].double()
+    torch.testing.assert_close(
+        computed, torch.tensor(expected["logits"]).double(), atol=1e-4, rtol=0
+    )
     settings = json.loads((FOLDER / "generate.json").read_text("utf-8"))
     assert settings["model_sha256"] == model.sha256
 

@@ -122,6 +122,11 @@ class SessionFolders:
                 self._made[folder] = time.time()
         return folder
 
+    def remove(self, session: str) -> None:
+        """Remove the files of a session, unless all are kept."""
+        if not self.keep:
+            shutil.rmtree(self._of(session), ignore_errors=True)
+
     def _of(self, session: str) -> Path:
         name = hashlib.blake2b(session.encode(), key=self._secret, digest_size=8).hexdigest()
         return self.root / name

@@ -192,10 +192,11 @@ def _account_of(app: App, cookies: Mapping[str, str]) -> str | None:
 def _cookie_of(app: App, account: str, password: str) -> str | None:
     """Return the cookie of a login with a password, or None if it is wrong."""
     passwords = cast("dict[str, str]", app.auth)  # Gradio makes it of the list of accounts
-    right = passwords.get(account)
-    if right is None or not compare_digest(right.encode(), password.encode()):
+    right = passwords.get(account, "")
+    # an account that does not exist takes as long
+    if not compare_digest(right.encode(), password.encode()) or not right:
         return None
-    token = next((token for token, name in app.tokens.items() if name == account), "")
+    token = next((token for token, name in list(app.tokens.items()) if name == account), "")
     token = token or token_urlsafe(16)
     app.tokens[token] = account
     return f"{COOKIES[-1]}{app.cookie_id}={token}"

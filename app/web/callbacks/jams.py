@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import secrets
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -35,7 +36,7 @@ from app.web.guard.answers import error
 from app.web.guard.hosts import LOCAL
 from app.web.guard.limits import address_of
 from app.web.refusals import short
-from app.web.session import LEFT_SECONDS, Asked, Step
+from app.web.session import Asked, Step
 from app.web.view import View, session_of
 from tokenization.analysis.chord_symbols import chord_symbol
 from tokenization.grid import STEPS_PER_BEAT
@@ -55,8 +56,10 @@ MOST_BARS = 1500
 """After them, an hour at the tempo 100, comes a cadence: they are kept until the end."""
 MOST_ENDED = 5
 """Jams that can still become a result."""
-_POLL_SECONDS, _BEATS = 1.0, 10
-"""Interval of looks whether the browser is still there, and number of them between comments."""
+MOST_AHEAD = 4
+"""Bars at the end of a jam that a chord can still change; the browser asks for two ahead."""
+BEAT_SECONDS = 10.0
+"""Interval of comments in a stream without bars, by which proxies keep it open."""
 _log = logging.getLogger(__name__)
 
 
@@ -78,9 +81,8 @@ def _text(asked: dict[str, Any], name: str) -> str | None:
 
 def _check_late(late: object) -> None:
     """Raise ValueError unless late bars are pairs of a number and chords, or None."""
-    pairs = late if isinstance(late, list) else [late]
-    for one in pairs:
-        match one:
+    for pair in late if isinstance(late, list) else [late]:
+        match pair:
             case [int(), str() | None]:
                 pass
             case _:
@@ -114,15 +116,15 @@ class LiveJam:
     """The last bar that was in time."""
     requests: list[BarRequest] = field(default_factory=list)
     late: int = 0
-    ended_at: float = 0.0
 
     @classmethod
     def of(cls, models: Models, asked: dict[str, Any]) -> LiveJam:
         """Return a jam as it is asked for. Raises ValueError, or the errors of models."""
         style, band, chart = (_text(asked, name) for name in ("style", "band", "chart"))
-        numerator, _, denominator = (_text(asked, "metre") or "4/4").partition("/")
-        if not (numerator.isdecimal() and denominator.isdecimal()):
-            raise ValueError(f"metre is {short(asked['metre'])}, expected one such as 3/4")
+        metre = _text(asked, "metre") or "4/4"
+        if not re.fullmatch("[0-9]{1,2}/[0-9]{1,2}", metre):
+            raise ValueError(f"metre is {short(metre)}, expected one such as 3/4")
+        numerator, denominator = map(int, metre.split("/"))
         seed = int(_number(asked, "seed", 0, LARGEST_SEED, 0))
         names = [name.strip() for name in band.split(",") if name.strip()] if band else None
         options = MusicOptions(style=style, band=", ".join(names or USUAL_BAND))
@@ -130,12 +132,13 @@ class LiveJam:
         model = models.to_generate(options)
         for _ in model.preparing():
             pass
-        jam = Jam(model, style, tempo, (int(numerator), int(denominator)), names, seed)
+        jam = Jam(model, style, tempo, (numerator, denominator), names, seed)
         fill_every = int(_number(asked, "fill", 0, 8, 8))
-        course = Course(chart, fill_every=fill_every, trade=asked.get("trade") is True)
-        settings = {"style": style, "tempo": tempo, "metre": f"{numerator}/{denominator}"}
-        settings |= {"band": names, "seed": seed, "fill": fill_every, "chart": chart}
-        return cls(model, jam, course, settings | {"trade": asked.get("trade") is True})
+        trade = asked.get("trade") is True
+        course = Course(chart, fill_every=fill_every, trade=trade)
+        settings = {"style": style, "tempo": tempo, "metre": metre, "band": names, "seed": seed}
+        settings |= {"fill": fill_every, "chart": chart, "trade": trade}
+        return cls(model, jam, course, settings)
 
     def write(self, asked: dict[str, Any]) -> dict[str, object]:
         """Write the next bar; return it for the browser.
@@ -148,7 +151,7 @@ class LiveJam:
         if self.played and len(self.played) - 1 not in late:
             self.source = self.played[-1]
         for missing, chords in late.items():
-            if self.source is not None and 0 < missing <= len(self.played):
+            if self.source is not None and 0 < missing <= len(self.played) < 2 * MOST_BARS:
                 self.played[missing:] = [varied(self.source, chords)]
                 self.late += 1
         energy = _number(asked, "energy", 0, 1, USUAL_ENERGY)
@@ -171,12 +174,14 @@ class LiveJam:
     def hear(self, asked: dict[str, Any]) -> dict[str, object]:
         """Take in a chord, as `keys` or as its symbol (`chords`); return what follows it.
 
-        That are the bars from the grid step `step` of bar `bar` on, moved to it, if the band
-        follows what is played. Raises ValueError.
+        If the band follows what is played, these are the bars from the grid step `step` of bar
+        `bar` on, moved to it, at most `MOST_AHEAD`. Raises ValueError.
         """
         keys, chords = asked.get("keys"), _text(asked, "chords")
-        if isinstance(keys, list):
-            chords = chord_of([int(key) for key in keys if 0 <= int(key) < 128])
+        if keys is not None:
+            if not (isinstance(keys, list) and all(key in range(128) for key in keys)):
+                raise ValueError(f"keys are {short(keys)}, expected numbers from 0 to 127")
+            chords = chord_of(map(int, keys))
         if chords is None:
             return {"chords": None}
         first = int(_number(asked, "bar", 0, 2 * MOST_BARS, 0))
@@ -185,7 +190,7 @@ class LiveJam:
             raise ValueError(f"the chords are {short(chords)}, expected one bar, such as Am7 D7")
         bars: dict[int, object] = {}
         self.chords = chords
-        for number in range(first, len(self.played)):
+        for number in range(max(first, len(self.played) - MOST_AHEAD), len(self.played)):
             if self.course.follows(number) and not self.jam.ended:
                 start = step if number == first else 0
                 self.played[number] = bar = moved(self.played[number], chords, start)
@@ -232,7 +237,7 @@ class JamCallbacks:
             return JSONResponse(live.hear(asked))
         except asyncio.QueueFull:
             return JSONResponse(error("Found several requests of bars, expected one."), 429)
-        except (ValueError, TypeError) as problem:
+        except (ValueError, RecursionError) as problem:
             return JSONResponse(error(sentence(str(problem))), 400)
 
     async def _stream(self, asked: dict[str, Any], request: Request) -> AsyncIterator[str]:
@@ -248,18 +253,19 @@ class JamCallbacks:
         user = "" if address in LOCAL else address
         if len(self._users) >= MOST_JAMS or (user and user in self._users):
             yield {
-                "error": f"{plural(len(self._users), 'jam')} being played, as many as this page "
-                "allows at once: try again in a few minutes."
+                "error": f"Found {plural(len(self._users), 'jam')} being played, expected fewer "
+                f"than {MOST_JAMS}, and none of your address: try again in a few minutes."
             }
             return
-        name = secrets.token_hex(16)
+        name, live = secrets.token_hex(16), None
         self._users.append(user)
         try:
             yield {"said": "The band gets ready: half a minute the first time …"}
-            live = await asyncio.to_thread(LiveJam.of, self._models, asked)
+            # is waited for also if the browser leaves: until then, its jam counts
+            live = await to_thread.run_sync(LiveJam.of, self._models, asked)
             self._live[name] = live
             yield live.hello(name)
-            async for event in self._bars(live, request):
+            async for event in self._bars(live):
                 yield event
         except (ValueError, *input_errors()) as problem:
             yield {"error": sentence(str(problem))}
@@ -268,40 +274,33 @@ class JamCallbacks:
             yield {"error": BROKEN}
         finally:
             self._users.remove(user)
-            if (live := self._live.pop(name, None)) is not None and live.played:
-                live.ended_at = time.monotonic()
+            self._live.pop(name, None)
+            if live is not None and live.played:
                 self._ended[name] = live
-                while len(self._ended) > MOST_ENDED or self._is_old(next(iter(self._ended))):
+                if len(self._ended) > MOST_ENDED:
                     del self._ended[next(iter(self._ended))]
 
-    def _is_old(self, name: str) -> bool:
-        return time.monotonic() - self._ended[name].ended_at > LEFT_SECONDS
-
-    async def _bars(self, live: LiveJam, request: Request) -> AsyncIterator[dict[str, object]]:
+    async def _bars(self, live: LiveJam) -> AsyncIterator[dict[str, object]]:
         """Yield bars as they are asked for, until the last one or until nobody asks."""
-        polls = 0
-        while True:
+        idle = 0.0
+        while not live.jam.ended:
             try:
-                asked = await asyncio.wait_for(live.asked.get(), _POLL_SECONDS)
+                asked = await asyncio.wait_for(live.asked.get(), BEAT_SECONDS)
             except TimeoutError:
-                polls += 1
-                if await request.is_disconnected():
-                    return
-                if polls * _POLL_SECONDS >= IDLE_SECONDS:
+                idle += BEAT_SECONDS
+                if idle >= IDLE_SECONDS:
                     yield {"error": f"The jam has ended: nobody has played for {IDLE_SECONDS:g} s."}
                     return
-                if polls % _BEATS == 0:
-                    yield {}
-                continue
-            polls = 0
-            yield await asyncio.to_thread(live.write, asked)
-            if live.jam.ended:
-                return
+                yield {}
+            else:
+                idle = 0.0
+                yield await to_thread.run_sync(live.write, asked)
 
     def keep(self, event: gr.EventData, request: gr.Request) -> tuple[object, ...]:
         """Make a result of a jam that has ended; return `View.show`."""
         values, studio = values_of(event), self._view.studio
-        live = self._ended.get(str(values.get("jam")))
+        jam = str(values.get("jam"))
+        live = self._ended.get(jam)
         with self._view.locked(request) as session:
             if live is None or session.asked is not None:
                 return self._view.show(session, alert=BUSY if session.asked else "")
@@ -314,7 +313,7 @@ class JamCallbacks:
             except AlertError as alert:
                 return self._view.show(session, alert=str(alert))
             studio.kept.add(name, job)
-            self._ended.pop(str(values.get("jam")), None)
+            self._ended.pop(jam, None)
             work = session.work
             asked = Asked(None, job.options, live.model.name, work.step)
             frame = job.frame("done", status="Ready to play.")

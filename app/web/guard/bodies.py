@@ -17,15 +17,15 @@ class Body:
     """The body of a request, as an ASGI `receive` that raises RefusedError if it is too large."""
 
     def __init__(self, receive: Receive, most_bytes: int) -> None:
-        self._receive, self._most = receive, most_bytes
+        self._receive, self.most_bytes = receive, most_bytes
         self.size = 0
         self._complete = False
 
     async def __call__(self) -> Message:
         """Return the next message; waits for the end of the connection after the last part."""
         message = await self._next()
-        if self.size > self._most:
-            raise too_large(self._most)
+        if self.size > self.most_bytes:
+            raise too_large(self.most_bytes)
         return message
 
     async def _next(self) -> Message:

@@ -36,16 +36,12 @@ class Recent:
             raise RefusedError(429, f"{complaint}; try again in {left:.0f} s", retry_after=left)
 
     def add(self, address: str, amount: int = 1) -> None:
-        """Add an amount."""
+        """Add an amount, or give one back that is negative."""
         began, used = self._current(address)
-        self._used[address] = began, used + amount
+        self._used[address] = began, max(used + amount, 0)
         self._used.move_to_end(address)
         while len(self._used) > MAX_ADDRESSES:
             self._used.popitem(last=False)
-
-    def forget(self, address: str) -> None:
-        """Forget what an address has used."""
-        self._used.pop(address, None)
 
     def _current(self, address: str) -> tuple[float, int]:
         now = self._clock()

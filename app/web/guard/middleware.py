@@ -107,9 +107,10 @@ class Guard:
                 self._log_in(headers, address_of(scope.get("client")))
             if path == "/":
                 del headers["accept-encoding"]  # the guard reads the page
-            if int(headers.get("content-length", "0")) > route.most_bytes:
+            size = int(headers.get("content-length", route.most_bytes))
+            if size > route.most_bytes:
                 raise too_large(route.most_bytes)
-            body = Body(receive, route.most_bytes)
+            body = Body(receive, size)
             await self._pass(scope, body, sent, route)
             await sent.end()
         except RefusedError as refused:
@@ -146,7 +147,7 @@ class Guard:
         cookie = self.cookie_of(account, password)
         if cookie is None:
             raise RefusedError(401, "account or password is wrong; log in with others")
-        self.passwords.forget(address)
+        self.passwords.add(address, -1)
         del headers["authorization"]
         headers["cookie"] = cookie
 
@@ -176,14 +177,15 @@ class Guard:
         address = address_of(scope.get("client"))
         if route.kind in ("upload", "program"):
             self.uploads.check(address, f"found over {self.uploads.most:,} bytes of uploads")
-            await asyncio.to_thread(self.make_room)
+            self.uploads.add(address, body.most_bytes)  # also those in progress count
             try:
+                await asyncio.to_thread(self.make_room)
                 await self.app(scope, body, sent)
             except OSError as caught:
                 _log.warning("an uploaded file was not stored: %s", caught.strerror)
                 raise RefusedError(507, str(DiskError(caught, "file"))) from caught
             finally:
-                self.uploads.add(address, body.size)
+                self.uploads.add(address, body.size - body.most_bytes)
             return
         if route.kind == "login":
             self._check_password(address)
@@ -192,4 +194,4 @@ class Guard:
             self.check_call(read)
         await self.app(scope, receive_again(read, body), sent)
         if route.kind == "login" and sent.status == 200:
-            self.passwords.forget(address)
+            self.passwords.add(address, -1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -19,6 +18,8 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 from pydantic import Field, ValidationError, create_model
 
+from app.errors import CommandError
+from app.files import read_file
 from app.web.guard.calls import is_file_in
 from app.web.guard.routes import MCP
 from app.web.programs.tools import TOOLS, Arguments, File, Programs, Tool
@@ -31,15 +32,15 @@ MOST_INLINE_BYTES = 1_000_000
 """Maximum size of a file that is returned as base64."""
 MOST_BODY_BYTES = 2**30
 """Of a request; the guard has a smaller limit."""
-_INSTRUCTIONS = """Tools that write symbolic music. A file is given by a path that a tool returned
-{place}, or by its content as data:;base64,... Tools return a path, or base64 if asked for."""
+_INSTRUCTIONS = """Tools that write symbolic music. A file is given by {place}, or by its content as
+data:;base64,... Tools return a path, or base64 if asked for."""
 
 
 def agent_server(programs: Programs, *, remote: bool) -> Server:
     """Return a server of the tools.
 
-    Agents on this machine name any file; `remote` ones only files of earlier answers, whose paths
-    are those of their addresses on the page.
+    Agents on this machine may name any file; `remote` ones only files that a tool returned, by
+    the paths of their addresses on the page.
     """
     prefix = DOWNLOADS if remote else ""
     models = {name: _arguments_of(tool) for name, tool in TOOLS.items()}
@@ -91,17 +92,24 @@ def agent_server(programs: Programs, *, remote: bool) -> Server:
         if value.startswith("data:"):
             try:
                 return File("piece.mid", base64.b64decode(value.partition(",")[2], validate=True))
-            except binascii.Error as error:
+            except ValueError as error:
                 raise refusal("prompt is no base64 after data:;base64, expected a file") from error
         path = value.removeprefix(prefix)
-        if remote and not (value.startswith(prefix) and is_file_in(programs.music, path)):
+        if not remote:
+            try:
+                return File(Path(value).name, read_file(Path(value), programs.max_upload_bytes))
+            except CommandError as error:
+                raise refusal(str(error)) from error
+        if not (value.startswith(prefix) and is_file_in(programs.music, path)):
             raise refusal(f"prompt is no {FILE} of this page, expected a path that a tool returned")
         return Path(path)
 
     return Server(
         "relpe",
         version=version("relpe"),
-        instructions=_INSTRUCTIONS.format(place="" if remote else "or of any file"),
+        instructions=_INSTRUCTIONS.format(
+            place="a path that a tool returned" if remote else "its path"
+        ),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )

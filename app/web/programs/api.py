@@ -241,15 +241,11 @@ def add(studio: Studio, max_upload_bytes: int) -> None:
             "prompt": Api(None, FileData.model_json_schema(), label="prompt"),
             **{name: _input(option) for name, option in OPTIONS.items()},
         }
-        inputs["first_bar"] = gr.Number(1, label="first_bar", precision=0)
-        inputs["tracks"] = gr.Textbox("", label="tracks")
-        inputs["rest"] = gr.Textbox("", label="rest")
-        inputs["instrument"] = gr.Textbox("", label="instrument")
-        inputs["last_bar"] = gr.Number(0, label="last_bar", precision=0)
-        inputs["model"] = gr.Textbox("", label="model")
-        for_new = {
-            "bars": gr.Number(NEW_PIECE_BARS, label="bars", precision=0),
-        }
+        for name in ("tracks", "rest", "instrument", "model"):
+            inputs[name] = gr.Textbox("", label=name)
+        for name, value in (("first_bar", 1), ("last_bar", 0)):
+            inputs[name] = gr.Number(value, label=name, precision=0)
+        for_new = {"bars": gr.Number(NEW_PIECE_BARS, label="bars", precision=0)}
         midi = Api(None, FileData.model_json_schema(), label="midi")
         facts = gr.JSON(label="facts")
         sound = gr.File(label="sound")

@@ -59,6 +59,9 @@ class Answered(NamedTuple):
     data: bytes = b""
 
 
+Run = Callable[[Calls, gr.Request, Mapping[str, object]], Answered]
+
+
 class Tool(NamedTuple):
     """Something that programs can ask for."""
 
@@ -68,7 +71,7 @@ class Tool(NamedTuple):
     """Name of the argument that is a MIDI or MusicXML file; empty if there is none."""
     answer: Literal["midi", "sound", ""]
     """What the file of the answer is; empty if there are only facts."""
-    run: Callable[[Calls, gr.Request, Mapping[str, object]], Answered]
+    run: Run
 
 
 def _type_of(name: str) -> tuple[Any, Any]:
@@ -94,9 +97,7 @@ def _arguments(title: str, names: tuple[str, ...], **others: Any) -> type[Argume
     return create_model(title, __base__=Arguments, **(fields | others))
 
 
-def _music(
-    call: Callable[[Calls, gr.Request, Mapping[str, object]], Answer],
-) -> Callable[[Calls, gr.Request, Mapping[str, object]], Answered]:
+def _music(call: Callable[[Calls, gr.Request, Mapping[str, object]], Answer]) -> Run:
     """Return a call with the MIDI file of one piece, its seed and its settings as answer."""
 
     def run(calls: Calls, request: gr.Request, sent: Mapping[str, object]) -> Answered:
@@ -160,7 +161,8 @@ class Programs:
     ) -> None:
         """`folder` gets files that are sent; `account_of` returns the account of some cookies."""
         studio = calls.studio
-        self._calls = Calls(studio, calls.max_upload_bytes, has_sound=False)
+        self.max_upload_bytes = calls.max_upload_bytes
+        self._calls = Calls(studio, self.max_upload_bytes, has_sound=False)
         self._folder, self._account_of = folder, account_of
         self.music = studio.folders.root
         """Folder of the files of all answers."""
@@ -184,33 +186,23 @@ class Programs:
         session, studio = secrets.token_hex(16), self._calls.studio
         account = None if request is None else self._account_of(request.cookies)
         caller = gr.Request(request, account, session, client=None)
+
+        def answer() -> Answered:
+            with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+                path = file
+                if isinstance(file, File):
+                    path = Path(folder, safe_name(file.name))
+                    path.write_bytes(file.data)
+                uploaded = {"path": str(path), "meta": {"_type": "gradio.FileData"}}
+                answered = tool.run(self._calls, caller, {**sent, "prompt": uploaded})
+            if keeps or answered.path is None:
+                return answered
+            return answered._replace(data=answered.path.read_bytes())
+
         try:
-            return await to_thread.run_sync(
-                self._answer,
-                *(tool, sent, file, caller, keeps),
-                abandon_on_cancel=True,
-                limiter=self._threads,
-            )
+            return await to_thread.run_sync(answer, abandon_on_cancel=True, limiter=self._threads)
         finally:
             studio.stop(session)
             if not keeps:
                 studio.leave(session)
-
-    def _answer(
-        self,
-        tool: Tool,
-        sent: Mapping[str, object],
-        file: File | Path | None,
-        caller: gr.Request,
-        keeps: bool,
-    ) -> Answered:
-        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
-            if isinstance(file, File):
-                path = Path(folder, safe_name(file.name))
-                path.write_bytes(file.data)
-                file = path
-            uploaded = {"path": str(file), "meta": {"_type": "gradio.FileData"}}
-            answered = tool.run(self._calls, caller, {**sent, "prompt": uploaded})
-        if keeps or answered.path is None:
-            return answered
-        return answered._replace(data=answered.path.read_bytes())
+                studio.folders.remove(session)

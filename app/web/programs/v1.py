@@ -83,7 +83,8 @@ def _endpoint(programs: Programs, tool: Tool) -> Any:  # noqa: ANN401 - FastAPI 
 
 
 def _in_header(text: str) -> str:
-    return text.replace(" · ", "; ").encode("ascii", "replace").decode()
+    """Return a text in ASCII and in one line, since charts may have several."""
+    return " ".join(text.replace(" · ", "; ").encode("ascii", "replace").decode().split())
 
 
 async def _unless_gone(request: Request, call: Coroutine[Any, Any, Answered]) -> Answered:

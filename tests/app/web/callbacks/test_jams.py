@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from contextlib import aclosing
 from types import SimpleNamespace
 
+import anyio
 import pytest
 
 from app.compose import jam as engine
@@ -30,7 +32,7 @@ ASKED = {
 @pytest.fixture
 def room(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "MOST_TOKENS", 60)
-    monkeypatch.setattr(jams, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(jams, "BEAT_SECONDS", 0.01)
     return JamCallbacks(View(Studio(Models.only(model_of(MultitrackRemi())), tmp_path)))
 
 
@@ -59,15 +61,11 @@ class Browser:
         return await self.event()
 
 
-def a_request(address="127.0.0.1", body=b"", leaves=False):
+def a_request(address="127.0.0.1", body=b""):
     async def read():
         return body
 
-    async def is_disconnected():
-        return leaves
-
-    client = SimpleNamespace(host=address)
-    return SimpleNamespace(body=read, client=client, is_disconnected=is_disconnected)
+    return SimpleNamespace(body=read, client=SimpleNamespace(host=address))
 
 
 def played(room, script, asked=ASKED, **how):
@@ -113,7 +111,21 @@ def test_a_jam_ends_when_its_browser_leaves_or_asks_for_nothing(room, monkeypatc
         await browser.ready()
         return [event async for event in browser.stream if event]
 
-    assert played(room, last_events, leaves=True) == []
+    async def leave():
+        answer = await room.post("begin", a_request(body=json.dumps(ASKED).encode()))
+
+        async def receive():
+            while not room._live:
+                await asyncio.sleep(0.01)
+            return {"type": "http.disconnect"}
+
+        await answer({"type": "http"}, receive, send)
+        return room._users, room._live
+
+    async def send(_):
+        await asyncio.sleep(0)
+
+    assert asyncio.run(leave()) == ([], {})
     monkeypatch.setattr(jams, "IDLE_SECONDS", 0.05)
     (event,) = played(room, last_events)
     assert "nobody has played" in event["error"]
@@ -146,6 +158,7 @@ def test_what_is_asked_in_vain_is_told_in_one_sentence(room):
         ({"tempo": "fast"}, "tempo is 'fast', expected 20 to 400"),
         ({"metre": "four"}, "Metre is 'four'"),
         ({"metre": "5/16"}, "expected bars of whole eighths"),
+        ({"metre": f"{'9' * 2000}/4"}, "expected one such as 3/4"),
         ({"band": "kazoo"}, "kazoo"),
         ({"chart": "C F G"}, "3 chords, expected one or two"),
         ({"style": "polka"}, "polka"),
@@ -155,11 +168,59 @@ def test_what_is_asked_in_vain_is_told_in_one_sentence(room):
     async def later(browser):
         await browser.ready()
         refused = [await browser.say(chords="X"), await browser.say(chords="C | F")]
-        return [*refused, await browser.say(keys=["a"]), await browser.say(next=-1)]
+        odd = (["a"], [None], [float("inf")], [128], 60)
+        refused += [await browser.say(keys=keys) for keys in odd]
+        return [*refused, await browser.say(next=-1)]
 
-    assert [status for status, _ in played(room, later)] == [400, 400, 400, 200]
+    assert [status for status, _ in played(room, later)] == [400] * 7 + [200]
     assert asyncio.run(room.post("gone", a_request(body=b"{}"))).status_code == 404
-    assert asyncio.run(room.post("begin", a_request(body=b"[]"))).status_code == 400
+    for body in (b"[]", b"[" * 4000, b"\xff"):
+        assert asyncio.run(room.post("begin", a_request(body=body))).status_code == 400
+
+
+def test_one_small_request_moves_and_adds_few_bars(room, monkeypatch):
+    """Hundreds would keep the server from all other requests, or fill its memory."""
+    monkeypatch.setattr(jams, "MOST_BARS", 20)
+
+    async def script(browser):
+        await browser.ready()
+        await browser.bar(0)
+        await browser.bar(1, late=[[n, None] for n in range(1, 300)])
+        _, answer = await browser.say(keys=[57, 60, 64], bar=0)
+        return len(room._live[browser.name].played), [*answer["bars"]]
+
+    count, changed = played(room, script)
+    assert count <= 2 * jams.MOST_BARS
+    assert len(changed) <= jams.MOST_AHEAD
+
+
+def test_a_jam_counts_until_its_band_is_ready_also_if_its_browser_leaves(room, monkeypatch):
+    """Otherwise, whoever begins and leaves again and again fills the threads."""
+    begun, ready = threading.Event(), threading.Event()
+
+    def of(*_):
+        begun.set()
+        ready.wait(10)
+        raise ValueError("no band")
+
+    monkeypatch.setattr(jams.LiveJam, "of", of)
+
+    async def run():
+        async def begin():
+            return [event async for event in room.play(ASKED, a_request())]
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(begin)
+            await anyio.to_thread.run_sync(begun.wait)
+            group.cancel_scope.cancel()
+            asyncio.get_running_loop().call_later(
+                0.1, lambda: (counts.append(len(room._users)), ready.set())
+            )
+        counts.append(len(room._users))
+
+    counts = []
+    asyncio.run(run())
+    assert counts == [1, 0]
 
 
 def test_what_is_said_to_a_jam_passes_the_guard(tmp_path):

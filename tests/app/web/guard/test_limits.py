@@ -39,8 +39,9 @@ def test_amounts_are_forgotten_after_a_while_and_the_oldest_addresses_first(monk
     assert wait_of("a") == 0
     recent.add("a", 5)
     assert wait_of("a") == 10.0
-    recent.forget("a")
+    recent.add("a", -1)
     assert wait_of("a") == 0
+    recent.add("a", -9)
     recent.add("a", 5)
     monkeypatch.setattr(limits, "MAX_ADDRESSES", 3)
     for name in "bcad":

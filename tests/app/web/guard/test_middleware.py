@@ -13,6 +13,7 @@ from app.player.assets import MODULES
 from app.web.guard import HEALTH
 from app.web.guard.bodies import DISCARDED_BYTES
 from app.web.guard.limits import MAX_LOGINS
+from app.web.guard.refused import RefusedError
 from app.web.guard.routes import FORM_BYTES, MAX_CALL_BYTES
 from tests.support.guarded import LARGEST, client_of, guarded_page, post
 
@@ -180,13 +181,13 @@ def test_a_login_gives_a_cookie_that_other_websites_do_not_send(private):
 
 def test_passwords_cannot_be_guessed_quickly(private):
     client = client_of(private.guard)
-    private.guard.passwords.forget("testclient")
+    private.guard.passwords.add("testclient", -MAX_LOGINS)
     assert {login(client, "wrong").status_code for _ in range(MAX_LOGINS)} == {400}
     for password in ("wrong", "right"):
         answer = login(client, password)
         assert answer.status_code == 429
         assert 1 <= int(answer.headers["retry-after"]) <= 60
-    private.guard.passwords.forget("testclient")
+    private.guard.passwords.add("testclient", -MAX_LOGINS)
     assert {login(client, "right").status_code for _ in range(MAX_LOGINS + 1)} == {200}
 
 
@@ -198,11 +199,26 @@ def test_a_file_that_is_too_large_and_too_many_from_one_address_are_refused(
     many = {"files": ("a.mid", b"x" * LARGEST), "more": ("b.mid", b"x" * LARGEST)}
     assert client.post("/gradio_api/upload", files=many).status_code == 413
     monkeypatch.setattr(page.guard.uploads, "most", 2 * LARGEST)
-    page.guard.uploads.forget("testclient")
+    page.guard.uploads.add("testclient", -9 * LARGEST)
     answers = [uploaded(client, LARGEST, f"{n}.mid") for n in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert answers[-1].text.startswith("found over 40,000 bytes of uploads; try again in")
-    page.guard.uploads.forget("testclient")
+    page.guard.uploads.add("testclient", -9 * LARGEST)
+
+
+def test_an_upload_counts_while_it_is_in_progress(page, client, monkeypatch):
+    """Otherwise any number could be sent at once."""
+    monkeypatch.setattr(page.guard.uploads, "most", 5)
+    serve = page.guard.app
+
+    async def app(*call):
+        with pytest.raises(RefusedError):
+            page.guard.uploads.check("testclient", "found more")
+        await serve(*call)
+
+    monkeypatch.setattr(page.guard, "app", app)
+    assert uploaded(client, 10).status_code == 200
+    page.guard.uploads.add("testclient", -LARGEST)
 
 
 def test_a_full_disk_refuses_an_upload_in_one_sentence(client, page, monkeypatch, caplog):

@@ -108,6 +108,7 @@ def test_bad_calls_are_errors_of_one_sentence(programs, tmp_path, monkeypatch):
         ("generate", {"key": "H"}, "key is 'H', expected a note from A to G"),
         ("inspect", {}, "prompt: Field required"),
         ("inspect", {"prompt": "data:;base64,***"}, "prompt is no base64"),
+        ("inspect", {"prompt": "data:;base64,é"}, "prompt is no base64"),
         ("inspect", {"prompt": "data:;base64,TVRoZA=="}, "piece.mid: the file is cut off"),
         ("inspect", {"prompt": str(other)}, "expected a path that a tool returned"),
         ("inspect", {"prompt": inside}, "expected a path that a tool returned"),
@@ -117,6 +118,11 @@ def test_bad_calls_are_errors_of_one_sentence(programs, tmp_path, monkeypatch):
     for answer, (*_, sentence) in zip(session(server, *calls)[1], wrong, strict=True):
         assert sentence in answer
         assert "\n" not in answer
+    local = agents.agent_server(programs, remote=False)
+    names = {"none.mid": "there is no such file", ".": "found a folder", "\0": "null byte"}
+    calls = [lambda *_, name=name: ("inspect", {"prompt": str(tmp_path / name)}) for name in names]
+    answers = session(local, *calls)[1]
+    assert all(text in answer for text, answer in zip(names.values(), answers, strict=True))
 
 
 def on_a_server(test):

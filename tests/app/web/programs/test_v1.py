@@ -17,7 +17,7 @@ import pytest
 from app.compose.options import OPTIONS
 from app.web.guard.limits import MAX_LOGINS
 from app.web.programs.tools import TOOLS
-from app.web.programs.v1 import _unless_gone
+from app.web.programs.v1 import _in_header, _unless_gone
 from tests.support import fakes
 from tests.support.guarded import LARGEST, client_of, guarded_page
 from tests.support.paths import ROOT
@@ -46,7 +46,7 @@ def prompt(data=None):
     return {"prompt": ("My song.mid", fakes.example_midi(bars=3) if data is None else data)}
 
 
-def test_a_file_and_options_go_in_and_a_file_comes_out(client):
+def test_a_file_and_options_go_in_and_a_file_comes_out(client, page):
     options = {"bars": 2, "seed": 5, "density": 8, "key": "C", "last_bar": 2}
     first, again = (client.post("/v1/continue", files=prompt(), data=options) for _ in range(2))
     assert first.content == again.content
@@ -60,6 +60,7 @@ def test_a_file_and_options_go_in_and_a_file_comes_out(client):
     assert all(read_midi(answer.content).num_notes for answer in (filled, new))
     assert client.post("/v1/inspect", files=prompt()).json()["bars"] == 3
     assert client.post("/v1/render", files=prompt()).content[:4] == b"fLaC"
+    assert not [path for path in page.uploads.parent.rglob("*") if path.is_file()]
 
 
 def test_bad_input_is_refused_in_one_sentence(client):
@@ -126,6 +127,24 @@ def test_calls_need_the_login_by_cookie_or_password(tmp_path):
         assert len(wrong) == MAX_LOGINS
         assert {status(*account) for account in wrong} == {401}
         assert status(*ACCOUNT) == 429
+
+
+def test_a_right_password_gives_no_more_guesses_of_another(tmp_path):
+    accounts = (ACCOUNT, ("otto", "an-ö-word"))
+    with guarded_page(tmp_path, accounts=accounts) as page, client_of(page.guard) as client:
+
+        def status(*account):
+            return client.get("/config", auth=account).status_code
+
+        assert status("otto", "an-ö-word".encode()) == 200
+        guesses = [(status("otto", f"{n}"), status(*ACCOUNT)) for n in range(MAX_LOGINS)]
+        assert guesses == [(401, 200)] * (MAX_LOGINS - 1) + [(401, 429)]
+        wrong = [(b"authorization", b"Basic \xff\xfe")]
+        assert client.get("/config", headers=wrong).status_code == 429
+
+
+def test_headers_are_one_line():
+    assert _in_header("chords C |\r\nRelpe-X: F · ♯") == "chords C | Relpe-X: F; ?"
 
 
 def test_a_call_is_cancelled_when_its_client_has_gone():
