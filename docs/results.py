@@ -33,9 +33,12 @@ class Figure:
     error: Value | list[Value] = None
     """Standard error or deviation, as the page says; None: not known."""
     command: str
-    """Command that measures it; empty for figures of others, whose source the page names."""
+    """Command that measures it; empty for figures of others, whose source the page names.
+
+    `docs/pages/how-to/corpus.md` makes the folders of data that it reads.
+    """
     commit: str
-    """Commit of the code that was measured."""
+    """Commit of the code that was measured, or that first stated a figure older than this file."""
     machine: str
     """Device and versions."""
 

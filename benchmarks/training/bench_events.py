@@ -1,6 +1,6 @@
 """Speed of training steps: models in which every token passes the blocks, and with events.
 
-Run from the top of the repository: `python -m benchmarks.training.bench_events --data data/piano`.
+Run from the top of the repository: `python -m benchmarks.training.bench_events --data data/pop909`.
 The models have the shape of `recall/base.yaml` and train on windows of the validation split, on one
 thread, in float32 or with `--bfloat16`, in turns. Prints the median CPU time of a step, with the
 shares of the forward pass, the backward pass and the optimizer, and tokens and notes per second.

@@ -82,7 +82,10 @@ def test_the_table_of_the_readme_is_made_of_these_figures():
 
 def test_the_commands_of_figures_exist_with_their_options():
     commands = {figure.command for figure in read_figures()} - {""}
+    recipes = (FOLDER / "pages" / "how-to" / "corpus.md").read_text("utf-8")
     for command in (part for line in commands for part in line.split("; ")):
+        for folder in re.findall(r"\bdata/[\w-]+", command):
+            assert re.search(rf"prepare .*--output {folder}\b", recipes), command
         program, *words = [word for word in shlex.split(command) if "CORPORA=" not in word]
         options = {word for word in words if word.startswith("--")}
         paths = [word for word in words if re.match("(training|benchmarks|tests)/", word)]
