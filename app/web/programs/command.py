@@ -18,6 +18,7 @@ def add_mcp(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output-dir",
         type=Path,
+        metavar="FOLDER",
         help="keep the music in this folder (default: it is removed at the end)",
     )
     parser.set_defaults(run=mcp_command)
