@@ -26,8 +26,9 @@ const STYLE = `
 #jam .jam-count { margin-left: auto; font-size: 13px; font-variant-numeric: tabular-nums; color: var(--quiet); }
 #jam .jam-keys { display: grid; grid-template-columns: repeat(7, 1fr); gap: 4px; touch-action: none; user-select: none; -webkit-user-select: none; }
 #jam .jam-keys button { display: grid; min-width: 0; min-height: 46px; padding: 3px 0; place-content: center; justify-items: center; border: 1px solid var(--line-strong); border-radius: 8px; background: var(--card); cursor: pointer; touch-action: none; }
-#jam .jam-keys b { font-size: 12.5px; font-weight: 600; letter-spacing: -0.02em; }
-#jam .jam-keys button:nth-child(-n + 7) b { font-size: 11px; letter-spacing: -0.05em; }
+#jam .jam-keys b { font: 600 12.5px/1.1 var(--font); letter-spacing: -0.02em; text-align: center; }
+#jam .jam-keys small { font-size: 10.5px; }
+#jam .jam-keys button:nth-child(-n + 7) small { display: block; }
 #jam .jam-keys kbd { font: 11px/1.2 var(--font); color: var(--quiet); }
 #jam .jam-keys [aria-pressed="true"] { border-color: var(--accent); background: var(--accent); color: var(--on-accent); }
 #jam .jam-keys [aria-pressed="true"] kbd { color: inherit; }
