@@ -71,11 +71,10 @@ const html = (styles) => `<style>${STYLE}</style><div class="jam">
 class Mode {
   band = null;
 
-  constructor({ element, trigger, root }, styles) {
-    Object.assign(this, { trigger, root });
+  constructor({ element, trigger, root }, styles, player) {
+    Object.assign(this, { trigger, root, player });
     element.innerHTML = html(styles);
     const part = (this.part = (name) => element.querySelector(`[data-jam="${name}"]`));
-    document.dispatchEvent(new CustomEvent("lend-player", { detail: (player) => (this.player = player) }));
     this.player.sound.synth.load();
     this.keys = new ChordKeys(part("keys"), {
       onPress: ({ symbol, pitches }) => {
@@ -192,5 +191,8 @@ class Mode {
 }
 
 export function start(page, styles) {
-  new Mode(page, styles);
+  let player = null; // the tab may be opened before it is there
+  document.dispatchEvent(new CustomEvent("lend-player", { detail: (lent) => (player = lent) }));
+  if (player) new Mode(page, styles, player);
+  else setTimeout(start, 50, page, styles);
 }
