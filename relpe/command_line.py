@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
+from functools import partial
 from itertools import pairwise
 from types import NoneType
 from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
@@ -54,8 +55,21 @@ def install(extra: str) -> str:
     )
 
 
+def _read_number(kind: type[int | float], expected: str, text: str) -> float:
+    """Return the number of an argument. Raises ArgumentTypeError."""
+    try:
+        return kind(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected {expected}") from None
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that reports each error in one line that names the command."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - as argparse
+        super().__init__(**settings)
+        for kind, expected in ((int, "a whole number"), (float, "a number")):
+            self.register("type", kind, partial(_read_number, kind, expected))
 
     # Any: the types that argparse declares depend on the namespace
     def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride]

@@ -78,7 +78,8 @@ def _accidents(score: Score, prompt_bars: int, name: str) -> Accidents:
         )
     if prompt_bars < FEWEST_PROMPT_BARS:
         print(
-            f"{name}: after fewer than {FEWEST_PROMPT_BARS} bars, only empty bars are found",
+            f"{name}: after a prompt of fewer than {FEWEST_PROMPT_BARS} bars, only empty bars are "
+            "recognised as accidents",
             file=sys.stderr,
         )
     return accidents(score, prompt_bars, bars)

@@ -107,7 +107,8 @@ def _parser(names: Collection[str] = COMMANDS) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"relpe {version('relpe')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     for name, (text, arguments, _) in COMMANDS.items():
-        command = commands.add_parser(name, help=text, allow_abbrev=False)
+        described = f"{text[0].upper()}{text[1:]}."
+        command = commands.add_parser(name, help=text, description=described, allow_abbrev=False)
         if name in names:
             module, _, function = arguments.partition(":")
             getattr(import_module(module), function)(command)

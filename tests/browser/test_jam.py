@@ -63,6 +63,10 @@ WATCH = """longest => {
 """Counts silences that are longer than some milliseconds."""
 LOADED = "performance.getEntriesByType('resource').some(({ name }) => name.includes('/jam/'))"
 NO_MIDI = "Object.defineProperty(navigator, 'requestMIDIAccess', {});"
+LATE_PLAYER = """
+let early = 3;
+addEventListener("lend-player", (event) => early-- > 0 && event.stopPropagation(), true);"""
+"""The tab is opened before the player is there."""
 
 
 class ScriptedJam:
@@ -199,7 +203,7 @@ def test_a_chart_is_played_on_a_midi_port_with_clock_until_it_is_unplugged(brows
 
 
 def test_without_web_midi_the_keys_work_and_an_unplugged_keyboard_is_told(browser, address):
-    with jamming(browser, address, HEARD + NO_MIDI, size=(390, 800)) as page:
+    with jamming(browser, address, HEARD + NO_MIDI + LATE_PLAYER, size=(390, 800)) as page:
         says(page, "cannot use MIDI keyboards")
         assert jam(page, "midi").is_hidden()
         assert page.part("midi-out").is_hidden()

@@ -23,12 +23,17 @@ from relpe.command_line import CLOSED_PIPE, Parser, add_options, given_options, 
         ("one --file x y", "one: unrecognized arguments: y"),
         ("one -- --fille", "one: the following arguments are required: --file"),
         ("two", "invalid choice: 'two'"),
+        ("one --bars x", "one: argument --bars: found 'x', expected a whole number"),
+        ("one --pace x", "one: argument --pace: found 'x', expected a number"),
     ],
 )
 def test_errors_are_reported_in_one_line_by_the_parser_of_their_command(words, problem, capsys):
     parser = Parser(prog="command", allow_abbrev=False)
     commands = parser.add_subparsers()
-    commands.add_parser("one", allow_abbrev=False).add_argument("--file", required=True)
+    one = commands.add_parser("one", allow_abbrev=False)
+    one.add_argument("--file", required=True)
+    one.add_argument("--bars", type=int)
+    one.add_argument("--pace", type=float)
     with pytest.raises(SystemExit, match="2"):
         parser.parse_args(words.split())
     error = capsys.readouterr().err

@@ -13,11 +13,16 @@ from app.server.memory.heap import limit_heaps
 
 def add_mcp(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
+    parser.description = (
+        "Serve tools to an agent by the Model Context Protocol, on standard input and output. The "
+        "agent starts it: name the command relpe with the argument mcp in its configuration."
+    )
     add_model(parser, "all released models")
     add_shared(parser, "--max-file-size", "--soundfont")
     parser.add_argument(
         "--output-dir",
         type=Path,
+        metavar="FOLDER",
         help="keep the music in this folder (default: it is removed at the end)",
     )
     parser.set_defaults(run=mcp_command)

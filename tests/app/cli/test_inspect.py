@@ -78,7 +78,7 @@ def test_inspect_shows_accidents_after_the_bars_of_the_prompt(tmp_path, capsys):
     assert json.loads(shown.out)["accidents"] == [
         {"kind": "hole", "what": "a bar without a note", "first_bar": 11, "bars": 1}
     ]
-    assert "only empty bars are found" in shown.err
+    assert "only empty bars are recognised" in shown.err
     for bars, message in (("0", "expected 1 to 15: the piece has 16 bars"), ("16", "is 16, ")):
         assert main(["inspect", str(path), "--accidents", bars]) == 2
         assert message in capsys.readouterr().err

@@ -60,7 +60,7 @@ export class ChordKeys {
 
   setKey(key) {
     this.chords = chordsOf(key);
-    this.buttons.forEach((row, at) => row.forEach((button, degree) => (button.firstChild.textContent = this.chords[at][degree].symbol)));
+    this.buttons.forEach((row, at) => row.forEach((button, degree) => (button.firstChild.innerHTML = this.chords[at][degree].symbol.replace(/^(.[#b]?)(.*)/, "$1<small>$2</small>"))));
   }
 
   /** Marks the chord that is followed. */

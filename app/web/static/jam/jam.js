@@ -26,8 +26,9 @@ const STYLE = `
 #jam .jam-count { margin-left: auto; font-size: 13px; font-variant-numeric: tabular-nums; color: var(--quiet); }
 #jam .jam-keys { display: grid; grid-template-columns: repeat(7, 1fr); gap: 4px; touch-action: none; user-select: none; -webkit-user-select: none; }
 #jam .jam-keys button { display: grid; min-width: 0; min-height: 46px; padding: 3px 0; place-content: center; justify-items: center; border: 1px solid var(--line-strong); border-radius: 8px; background: var(--card); cursor: pointer; touch-action: none; }
-#jam .jam-keys b { font-size: 12.5px; font-weight: 600; letter-spacing: -0.02em; }
-#jam .jam-keys button:nth-child(-n + 7) b { font-size: 11px; letter-spacing: -0.05em; }
+#jam .jam-keys b { font: 600 12.5px/1.1 var(--font); letter-spacing: -0.02em; text-align: center; }
+#jam .jam-keys small { font-size: 10.5px; }
+#jam .jam-keys button:nth-child(-n + 7) small { display: block; }
 #jam .jam-keys kbd { font: 11px/1.2 var(--font); color: var(--quiet); }
 #jam .jam-keys [aria-pressed="true"] { border-color: var(--accent); background: var(--accent); color: var(--on-accent); }
 #jam .jam-keys [aria-pressed="true"] kbd { color: inherit; }
@@ -70,11 +71,10 @@ const html = (styles) => `<style>${STYLE}</style><div class="jam">
 class Mode {
   band = null;
 
-  constructor({ element, trigger, root }, styles) {
-    Object.assign(this, { trigger, root });
+  constructor({ element, trigger, root }, styles, player) {
+    Object.assign(this, { trigger, root, player });
     element.innerHTML = html(styles);
     const part = (this.part = (name) => element.querySelector(`[data-jam="${name}"]`));
-    document.dispatchEvent(new CustomEvent("lend-player", { detail: (player) => (this.player = player) }));
     this.player.sound.synth.load();
     this.keys = new ChordKeys(part("keys"), {
       onPress: ({ symbol, pitches }) => {
@@ -191,5 +191,8 @@ class Mode {
 }
 
 export function start(page, styles) {
-  new Mode(page, styles);
+  let player = null; // the tab may be opened before it is there
+  document.dispatchEvent(new CustomEvent("lend-player", { detail: (lent) => (player = lent) }));
+  if (player) new Mode(page, styles, player);
+  else setTimeout(start, 50, page, styles);
 }
