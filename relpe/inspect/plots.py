@@ -269,7 +269,7 @@ def draw(picture: Picture) -> Figure:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Draw the encoding of a model; return 0, or exit with 2 if the model cannot be used."""
     parser = Parser(
-        "relpe.inspect.plots", description="Draw a model's encoding.", allow_abbrev=False
+        prog="relpe.inspect.plots", description="Draw a model's encoding.", allow_abbrev=False
     )
     parser.add_argument("model", help="name of a released model, or folder with model.json")
     parser.add_argument("--output", type=Path, required=True, help="folder for the PNG files")
