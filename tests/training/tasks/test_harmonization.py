@@ -109,6 +109,7 @@ def test_what_cannot_be_used_is_one_clear_sentence(tmp_path, capsys):
         (damaged, {}, "001: expected a song of POP909"),
         (few, {}, "found no songs for validation; expected POP909"),
         (good, {"length": 8}, "length is 8"),
+        (good, {"length": 400}, "no song for train has 200 frames"),
         (good, {"model": MODEL | {"vocabulary_size": 90}}, "but the task has 88 tokens"),
     )
     for data, changes, message in cases:

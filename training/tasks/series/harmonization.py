@@ -33,7 +33,8 @@ FRAMES_PER_BEAT = 4
 _BINS = 20
 """Bins of the histograms that grooves are compared by."""
 _FOLDS = 20
-"""Songs whose number is 0 modulo this are for validation, and half as much, for the test."""
+"""Songs with a number of remainder 0 are the validation split, and half of this, the test split."""
+_PER_BAR = 4 * FRAMES_PER_BEAT
 
 
 class Song(NamedTuple):
@@ -126,13 +127,19 @@ class HarmonizationTask(Task):
         """Return the songs of a split in windows; what is shorter than half of one is left out.
 
         Raises:
-            TrainingError: the data are missing or damaged.
+            TrainingError: the data are missing or damaged, or all songs are too short.
         """
-        return [
+        windows = [
             song.window(start, length)
             for song in self._songs[split]
             for start in range(0, len(song.melody) - length // 2 + 1, length)
         ]
+        if not windows:
+            raise TrainingError(
+                f"{self.data}: no song for {split} has {length // 2} frames, half of a window; "
+                "choose a smaller task.length"
+            )
+        return windows
 
     def training_examples(self) -> list[Song]:
         """Return the windows of the training split."""
@@ -189,9 +196,6 @@ class HarmonizationTask(Task):
             )
             for name in ("trained length", "four times the length")
         ]
-
-
-_PER_BAR = 4 * FRAMES_PER_BEAT
 
 
 def logits_of(
