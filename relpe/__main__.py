@@ -36,9 +36,9 @@ def shadowed(*packages: str) -> str:
         spec = find_spec(name)
         places = list(spec.submodule_search_locations or [spec.origin or ""]) if spec else []
         if not any(Path(place).resolve() == (home / name).resolve() for place in places):
-            found = places[0] if places else "nothing"
+            other = places[0] if places else "nothing"
             return (
-                f"relpe: found {found} under the name {name}, expected {home / name}; remove the "
+                f"relpe: found {other} under the name {name}, expected {home / name}; remove the "
                 "other one from PYTHONPATH, or install relpe in an environment of its own"
             )
     return ""

@@ -156,14 +156,14 @@ def _wire_player(
 ) -> None:
     """Bind the events of the player and of the results below it."""
     _on(roll.stop, calls.jobs.stop_job)
-    chosen = gr.Textbox(visible=False)
+    last_choice = gr.Textbox(visible=False)
     for name, event, choice in (
         ("region", roll.region, calls.uploads.choose_region),
         ("tracks", roll.tracks, calls.uploads.choose_tracks),
         ("select", roll.select, calls.uploads.choose_passage),
     ):
         how = {"last_only": True, "checked": False, "js": _LAST % name}
-        _on(event, from_text(choice), chosen, view, **how)
+        _on(event, from_text(choice), last_choice, view, **how)
     for event, call in (
         (roll.discard, calls.jobs.discard),
         (roll.undo, calls.history.undo),

@@ -30,10 +30,10 @@ from relpe.command_line import CLOSED_PIPE, Parser, add_options, given_options, 
 def test_errors_are_reported_in_one_line_by_the_parser_of_their_command(words, problem, capsys):
     parser = Parser(prog="command", allow_abbrev=False)
     commands = parser.add_subparsers()
-    one = commands.add_parser("one", allow_abbrev=False)
-    one.add_argument("--file", required=True)
-    one.add_argument("--bars", type=int)
-    one.add_argument("--pace", type=float)
+    command = commands.add_parser("one", allow_abbrev=False)
+    command.add_argument("--file", required=True)
+    command.add_argument("--bars", type=int)
+    command.add_argument("--pace", type=float)
     with pytest.raises(SystemExit, match="2"):
         parser.parse_args(words.split())
     error = capsys.readouterr().err

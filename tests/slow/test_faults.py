@@ -31,9 +31,9 @@ def test_a_page_that_is_killed_loses_nothing_that_was_finished(tmp_path):
         wait_until(lambda: httpx.get(f"{page.address}healthz").json()["jobs"]["running"] == 1)
         os.kill(page.pid, signal.SIGKILL)
     with program(tmp_path / "log.txt", *options) as page:
-        found = {path: path.read_bytes() for path in (tmp_path / "music").rglob("*.mid")}
-        assert kept.items() <= found.items()
-        assert all(read_midi(data).num_notes for data in found.values())
+        files = {path: path.read_bytes() for path in (tmp_path / "music").rglob("*.mid")}
+        assert kept.items() <= files.items()
+        assert all(read_midi(data).num_notes for data in files.values())
         assert httpx.get(f"{page.address}healthz").json()["jobs"]["running"] == 0
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 MOST_JAMS = 2
 """Jams at once; the bars of one take about a tenth of a core."""
 IDLE_SECONDS = 120.0
-"""A jam of which no bar is asked for so long has ended."""
+"""A jam ends after this time without a request for a bar."""
 MOST_BARS = 1500
 """After them, an hour at the tempo 100, comes a cadence: they are kept until the end."""
 MOST_ENDED = 5
@@ -281,7 +281,7 @@ class JamCallbacks:
                     del self._ended[next(iter(self._ended))]
 
     async def _bars(self, live: LiveJam) -> AsyncIterator[dict[str, object]]:
-        """Yield bars as they are asked for, until the last one or until nobody asks."""
+        """Yield each requested bar, until the last one or until requests stop."""
         idle = 0.0
         while not live.jam.ended:
             try:
@@ -289,7 +289,9 @@ class JamCallbacks:
             except TimeoutError:
                 idle += BEAT_SECONDS
                 if idle >= IDLE_SECONDS:
-                    yield {"error": f"The jam has ended: nobody has played for {IDLE_SECONDS:g} s."}
+                    yield {
+                        "error": f"The jam has ended: no bar was requested for {IDLE_SECONDS:g} s."
+                    }
                     return
                 yield {}
             else:

@@ -71,10 +71,10 @@ def test_notes_of_a_track_that_may_not_play_are_left_out():
         Parts.of(Score(12, (HIGH, LOW)), {0, 7}, None)
 
 
-def test_told_drums_replace_those_of_the_file():
+def test_tracks_given_as_drums_replace_those_of_the_file():
     score = Score(12, (replace(HIGH, chunk=0), replace(LOW, is_drum=True, channel=9, chunk=1)))
     assert mark_drums(score, None, "a.mid") is score
-    told = mark_drums(score, "1", "a.mid")
-    assert [track.is_drum for track in told.tracks] == [True, False]
+    marked = mark_drums(score, "1", "a.mid")
+    assert [track.is_drum for track in marked.tracks] == [True, False]
     with pytest.raises(MidiError, match=r"a.mid: drums: there is no track 4, expected 1 to 2"):
         mark_drums(score, "1,4", "a.mid")
